@@ -91,7 +91,7 @@ def main() -> None:
             data, beam = run.config.data, run.config.search.beam_size
             translate = LineTranslator(translator, run.model).translate
             about = folder.resolve().name, data.src_lang, data.tgt_lang, beam
-            routes.append(Route(*about, translate, examples(folder)))
+            routes.append(Route(*about, translate, examples(folder), run.tokenizers.kinds))
         names = ", ".join(f"{route.name} ({route.direction})" for route in routes)
         ready = f"{address(bound)} serves {names}; Ctrl-C quits"
         Server(create_app(routes, limits, arguments.cors), lambda: print(ready, flush=True)).serve_until_told(bound)

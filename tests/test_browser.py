@@ -175,6 +175,27 @@ def test_examples_are_those_of_the_run(scribe: Scribe, open_page: Open) -> None:
         expect(page.locator("#translation")).to_have_text("。川")
 
 
+def test_a_kind_of_text_is_chosen_where_one_run_is_meant(scribe: Scribe, open_page: Open) -> None:
+    with serving([scribe.route()._replace(kinds=["bt", "law"]), scribe.route("plain", "en", "ja")]) as url:
+        page = open_page(url)
+        kind = page.get_by_label("Kind of text")
+        expect(kind).to_be_hidden()  # the language is to be detected
+        page.get_by_label("Direction").select_option("ja→en")
+        page.get_by_role("textbox").fill("寺、川")
+        translation(page, "川、寺")
+        for chosen, text in (("law", "寺"), ("None", "川")):
+            kind.select_option(chosen)
+            page.get_by_role("textbox").fill(text)
+            translation(page, text)
+        assert [options.tag for options in scribe.options[:1] + scribe.options[-1:]] == [None, ""]
+        assert "law" in [options.tag for options in scribe.options]
+        page.get_by_label("Direction").select_option("en→ja")
+        expect(kind).to_be_hidden()
+        page.get_by_role("textbox").fill("ab")
+        translation(page, "ba")
+        assert scribe.options[-1].tag is None
+
+
 def test_an_older_answer_never_takes_the_place_of_a_newer_one(scribe: Scribe, open_page: Open) -> None:
     with serving([scribe.route()], Limits(batch_texts=1)) as url:
         page = open_page(url)

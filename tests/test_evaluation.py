@@ -34,7 +34,7 @@ from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from tests import tiny
 from tests.samples import ENGLISH, JAPANESE, TOKENIZED, Translated
-from tests.tiny import CORPUS, MODEL, TEXT, Outcome, outcome, tokenizers, translating
+from tests.tiny import CORPUS, MODEL, TEXT, Outcome, outcome, tagged_tokenizers, tokenizers, translating
 from utils.config import TranslationConfig
 from utils.dataset.batch import padded
 from utils.dataset.corpus import prepare_corpus, prepare_to_score
@@ -617,6 +617,7 @@ compare references.en bad.en good.en --tgt_lang en --bootstrap 0 | --bootstrap 0
 nymwa references.tok references.tok                           | have the same 40 lines
 run --split tune                                              | --split tune: files has dev, test; give one of them
 run --limit 0                                                 | --limit 0: give 1 or more
+run --tag law                                                 | tag=law, but the vocabulary knows no tag: give one
 run --length_penalty 20                                       | --length_penalty 20.0: give
 run --translations folder                                     | folder exists and is not a file
 tune --save --beams 1 0                                       | --beams 0: give
@@ -850,6 +851,22 @@ def test_words_are_aligned_by_the_attention_of_their_pieces(made: Path) -> None:
         assert [one[:2] for one in scores] == [(number, name) for number in (1, 2) for name in (1, 2, "mean")]
         assert [one[2:] == (0, 1, 1) for one in scores] == [i == 3 * layer + head for i in range(6)]
         assert score_heads(run, spaced, golds, 2)[0] == scores[3:]
+
+
+def test_a_text_is_scored_with_the_tag_that_it_is_given(
+    command: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = tagged_tokenizers()
+    monkeypatch.setattr("tests.tiny.tokenizers", lambda: pair)
+    folder = tiny.run(home / "pickles" / "tagged")
+    shutil.copy(next((home / "pickles").glob("tiny*")) / CONFIG, folder)  # for its data
+    of_tag = {}
+    for tag in ("law", "bt", None):
+        option = "" if tag is None else f"--tag {tag}"
+        (found,) = reported(command, f"run {folder} {option} --limit 9 --bootstrap 0 --translations of_tag")
+        assert found["text"] == f"files test, ja-en{'' if tag is None else f', tag {tag}'}, first 9 sentences"
+        of_tag[tag] = Path("of_tag").read_text(encoding="utf-8")
+    assert of_tag["law"] == of_tag[None] != of_tag["bt"]
 
 
 ALIGNED = ["京都 は 日本 の 古都 で ある 。", "彼 は 京都 に 生まれ た 。", "京\u200b都 の 寺"]

@@ -35,14 +35,14 @@ from config.serving import Limits
 from const.path import ROOT
 from const.token import EOS
 from tests.served import Scribe, ask, eventually, line_translator, route, serving, translator
-from tests.tiny import MODEL, TEXT, Outcome, language_run, lively, outcome, run, tokenizers
+from tests.tiny import MODEL, TEXT, Outcome, language_run, lively, outcome, run, tagged_tokenizers, tokenizers
 from utils.config import TranslationConfig
 from utils.load import load_run
 from utils.run import CONFIG, WEIGHTS, create_run, find_run
 from utils.serve import api, service
 from utils.serve.api import create_app, page
 from utils.serve.batcher import Batcher
-from utils.serve.service import Options, Route, Server, Service, bind
+from utils.serve.service import LineTranslator, Options, Route, Server, Service, bind
 from utils.text.tokenizer import TokenizerPair
 from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
@@ -383,6 +383,27 @@ def test_a_long_body_is_refused_whether_it_says_so_or_not(scribe: Scribe) -> Non
     assert refused(post([scribe.route()], content=body[1:]), 400)
 
 
+def test_texts_have_the_tag_that_they_are_given_and_others_are_refused(scribe: Scribe) -> None:
+    pair = tagged_tokenizers()
+    model = lively(MODEL, len(pair.src), len(pair.tgt))
+    own = LineTranslator(replace(translator(), model=model, tokenizers=pair), model)
+    read = {
+        tag: own.translate([TEXT.src[3]], Options(tag=tag))[0].source_tokens[0] for tag in (None, "law", "bt", "", None)
+    }
+    text = read[""][1:]
+    assert read == {None: read["law"], "law": ["<2en>", "<law>", *text], "bt": ["<2en>", "<bt>", *text], "": read[""]}
+    assert "<law>" not in text
+    knows, plain = scribe.route()._replace(kinds=pair.kinds), scribe.route("plain", "en", "ja")
+    for path, field in (("/translate", "q"), ("/api/translate", "text")):
+        for tag in ("bt", "", None):
+            assert post([knows], path, json={field: "寺", **JA_EN, "tag": tag}).status_code == 200
+            assert scribe.options[-1].tag == tag
+        for of, tag, known in ((knows, "it", "bt, law"), (plain, "bt", "none")):
+            answer = post([of], path, json={field: "x", "source": of.src_lang, "target": of.tgt_lang, "tag": tag})
+            complaint = f"tag={tag}, but run {of.name} knows {known}: leave it out"
+            assert (answer.status_code, answer.json()) == (400, {"error": complaint})
+
+
 # ---- the page, and its endpoint
 
 
@@ -503,7 +524,7 @@ def test_the_server_describes_itself(scribe: Scribe) -> None:
     assert get("/spec", routes).json() == get("/openapi.json", routes).json()
     assert get("/frontend/settings", routes).json()["language"]["target"] == {"code": "en", "name": "English"}
     found = get("/api/runs", routes[:1]).json()
-    assert found["runs"] == [{"name": "a", "source": "ja", "target": "en", "beam": 4, "examples": []}]
+    assert found["runs"] == [{"name": "a", "source": "ja", "target": "en", "beam": 4, "examples": [], "tags": []}]
     assert (found["max_chars"], found["max_texts"], found["max_beam"]) == (LONGEST, 8, 16)
     assert (answer := get("/", routes)).text == HTML
     assert "content-security-policy" in answer.headers

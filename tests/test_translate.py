@@ -24,7 +24,7 @@ import translate
 from config.search import SamplingConfig, SearchConfig
 from const.path import ROOT
 from tests.samples import page_data
-from tests.tiny import TEXT, TOKENIZER, Outcome, outcome, run, tokenizers, translating
+from tests.tiny import TEXT, Outcome, outcome, run, tagged_tokenizers, tokenizers, translating
 from utils.config import TranslationConfig
 from utils.load import load_run
 from utils.run import WEIGHTS, find_run, run_reading
@@ -33,7 +33,6 @@ from utils.search.translator import Translator
 from utils.terminal.input import Conversation, arriving_lines, count_lines, kept_history, paired
 from utils.terminal.option import SEARCH, search_configs
 from utils.terminal.subtitles import Subtitles
-from utils.text.tokenizer import train_tokenizers
 from utils.text.words import WordPair, Words
 
 LINES = [TEXT.src[0], "", TEXT.src[77], "寺", "  "]
@@ -203,8 +202,7 @@ def test_a_run_of_tokenized_text_takes_and_gives_plain_text(command: Command, fo
 
 
 def test_a_text_has_the_tag_that_it_is_given(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = replace(TOKENIZER, joint=True, tag=True, vocab_size=90)
-    pair = train_tokenizers(config, TEXT.src, TEXT.tgt, ("ja", "en"), ["bt", "law"]).of_kind("law")
+    pair = tagged_tokenizers()
     monkeypatch.setattr("tests.tiny.tokenizers", lambda: pair)
     folder, other = run(tmp_path / "law"), run(tmp_path / "bt")
     (other / "tokenizer_tag.txt").write_text("<2en> <bt>")

@@ -52,6 +52,12 @@ def tokenizers() -> TokenizerPair:
     return train_tokenizers(TOKENIZER, TEXT.src, TEXT.tgt)
 
 
+def tagged_tokenizers() -> TokenizerPair:
+    """Those of a translator that has learned both directions and two kinds of text, for one of these kinds."""
+    config = replace(TOKENIZER, joint=True, tag=True, vocab_size=90)
+    return train_tokenizers(config, TEXT.src, TEXT.tgt, ("ja", "en"), ["bt", "law"]).of_kind("law")
+
+
 def lively(config: TransformerConfig, src_vocab: int, tgt_vocab: int, seed: int = 1) -> Transformer:
     """Every weight drawn, so that what it says depends on all that it reads."""
     torch.manual_seed(seed)

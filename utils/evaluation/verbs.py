@@ -72,11 +72,12 @@ def read_run_text(arguments: Namespace) -> RunText:
     from utils.memory import keep_freed_memory
 
     keep_freed_memory()
-    run = load_run(folder, pick_device(arguments.device))
+    run = load_run(folder, pick_device(arguments.device), tag=arguments.tag)
     corpus = prepare_to_score(run.config.data)
     pairs = read_parallel(corpus.held_out(arguments.split))[: arguments.limit]
     part = f", first {len(pairs)} sentences" if arguments.limit else ""
-    name = f"{corpus.name} {arguments.split}, {corpus.src_lang}-{corpus.tgt_lang}{part}"
+    tag = "" if arguments.tag is None else f", tag {arguments.tag or 'none'}"
+    name = f"{corpus.name} {arguments.split}, {corpus.src_lang}-{corpus.tgt_lang}{tag}{part}"
     return RunText(run, corpus, pairs, name)
 
 
@@ -448,6 +449,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "systems": {"nargs": "+", "type": Path, "help": "those of the other systems, one file or folder each"},
     "--limit": {"type": int, "metavar": "N", "help": "read only the first N sentences"},
     "--device": {"choices": get_args(Device), "default": "auto", "help": "cpu, cuda, or auto: cuda if available"},
+    "--tag": {
+        "metavar": "TAG",
+        "help": "kind of the texts, by a tag of the run's vocabulary, such as law; '': none (default: the run's own)",
+    },
     "--beam": {"type": int, "metavar": "N", "help": "beam size; 1 is greedy search (default: the run's)"},
     "--length_penalty": {"type": float, "metavar": "A", "help": "larger favours longer (default: the run's)"},
     "--translations": {**_FILE, "help": "also write the translations to this file"},
@@ -470,7 +475,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--html": {**_FILE, "help": "write the report to this file as an HTML page"},
     "--seed": {"type": int, "metavar": "N", "help": "of the samples (default: SACREBLEU_SEED or sacreBLEU's)"},
 }
-_RUN_TEXT = "run --split --limit --device"
+_RUN_TEXT = "run --split --tag --limit --device"
 _OUTPUTS = ("--translations", "--json", "--html", "--picture")
 _TEXT = "--tgt_lang --sources --training_text --pre_tokenized --tokenize --force"
 _REPORT = "--json --html --bootstrap --seed"

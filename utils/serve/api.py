@@ -41,6 +41,9 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 AnswerT = TypeVar("AnswerT")
 
 
+_TAG = Field(None, description="kind of the text, by a tag that the run knows; '' for none; default: the run's own")
+
+
 class LibreTranslateRequest(BaseModel):
     """A LibreTranslate request; other fields that its clients send, such as api_key, are ignored."""
 
@@ -51,6 +54,7 @@ class LibreTranslateRequest(BaseModel):
         "text", description="html: tags stay; `lost_tags` names those inside sentences for which no place was found"
     )
     alternatives: int = Field(0, ge=0, lt=MOST_BEAM, description="number of alternative translations of plain text")
+    tag: str | None = _TAG
 
 
 class DetectRequest(BaseModel):
@@ -73,6 +77,7 @@ class PageRequest(BaseModel):
     )
     n_best: int = Field(1, ge=1, le=MOST_BEAM, description="most translations per line")
     attention: bool = Field(False, description="return attention weights")
+    tag: str | None = _TAG
 
 
 async def read(request: Request, model: type[ModelT]) -> ModelT:
@@ -93,6 +98,7 @@ async def read(request: Request, model: type[ModelT]) -> ModelT:
         if isinstance(given, dict):
             given = _parsed(request.url.query) | given
             optional = {name for name, field in model.model_fields.items() if not field.is_required()}
+            optional -= {"tag"}  # "" asks for none
             given = {name: value for name, value in given.items() if name not in optional or value not in (None, "")}
         return model.model_validate(given)
     except TimeoutError:
@@ -295,6 +301,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
                 "target": route.tgt_lang,
                 "beam": route.beam,
                 "examples": route.examples,
+                "tags": route.kinds,
             }
             for route in service.routes
         ]
@@ -314,7 +321,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         chosen = [service.route(" ".join(of_text), asked.source, asked.target) for of_text in parts]
         pairs = [(route, part) for (route, _), of_text in zip(chosen, parts, strict=True) for part in of_text if route]
         has_tags = any(part.has_tags for markup in marked if markup for part in markup.texts)
-        answer = service.translate(pairs, Options(n_best=1 + asked.alternatives, links=has_tags))
+        answer = service.translate(pairs, Options(n_best=1 + asked.alternatives, links=has_tags, tag=asked.tag))
         answers = iter(await while_awaited(request, answer, limits.timeout_s))
         found: list[list[str]] = []  # the best of each text, and its alternatives
         for (route, _), text, markup, of_text in zip(chosen, texts, marked, parts, strict=True):
@@ -344,7 +351,8 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         service.refuse_too_much([asked.text])
         route, _ = service.choose(asked.text, asked.source, asked.target, asked.run)
         begin = time.perf_counter()
-        answer = service.translate([(route, asked.text)], Options(asked.beam, asked.n_best, asked.attention))
+        options = Options(asked.beam, asked.n_best, asked.attention, tag=asked.tag)
+        answer = service.translate([(route, asked.text)], options)
         (lines,) = await while_awaited(request, answer, limits.timeout_s)
         seconds = round(time.perf_counter() - begin, _DIGITS)
         fields = {"run": route.name, "source": route.src_lang, "target": route.tgt_lang, "seconds": seconds}

@@ -50,6 +50,7 @@ class Options(NamedTuple):
     n_best: int = 1
     attention: bool = False
     links: bool = False
+    tag: str | None = None  # the kind of the texts; "": none; None: the run's own
 
     def weight(self) -> int:
         """How many times a usual search takes to search like this."""
@@ -72,18 +73,21 @@ class LineTranslator:
     """Translates chunks of lines, each with its own options; use it from a single thread.
 
     Args:
-        translator: the translator, whose beam size changes with each chunk.
+        translator: the translator, whose beam size and tag change with each chunk.
         model: its model in single precision, not shared with the translator.
     """
 
     def __init__(self, translator: Translator, model: EncoderDecoder) -> None:
         self._translator, self._own, self._model = translator, translator.search, model
+        self._tokenizers = translator.tokenizers
         self._tgt_ids, self._inspector = id_of_each(translator.tokenizers.tgt), Inspector(translator, [model])
 
     def translate(self, lines: Sequence[str], options: Options) -> list[Line]:
         """Translate lines, all with the same options."""
         beam = options.beam or max(self._own.beam_size, options.n_best)
         self._translator.search = replace(self._own, beam_size=beam)
+        tag, own = options.tag, self._tokenizers
+        self._translator.tokenizers = own if tag is None else own.of_kind(tag)
         translations = self._translator.translate(lines, n_best=options.n_best)
         tokens = self._translator.source_tokens
         links = self._inspector.span_links(lines, translations) if options.links else [()] * len(lines)
@@ -119,6 +123,7 @@ class Route(NamedTuple):
     beam: int  # of its own search settings
     translate: Callable[[Sequence[str], Options], list[Line]]
     examples: Sequence[str] = ()  # sentences of the kind that it learned from
+    kinds: Sequence[str] = ()  # of text, that its vocabulary has tags for
 
     @property
     def direction(self) -> str:
@@ -206,7 +211,11 @@ class Service:
         return next(route for route in fitting if route.src_lang == detected.language), detected
 
     async def translate(self, chosen: Sequence[tuple[Route, str]], options: Options) -> list[list[Line]]:
-        """Translate the texts of one request, line by line; all, or none with status 503."""
+        """Translate the texts of one request, line by line; all, or none with status 400 or 503."""
+        for route, _ in chosen:
+            if options.tag and options.tag not in route.kinds:
+                known = ", ".join(route.kinds) or "none"
+                raise HTTPException(400, f"tag={options.tag}, but run {route.name} knows {known}: leave it out")
         answers: list[asyncio.Future[list[Line]]] = []
         try:
             for route, text in chosen:
