@@ -42,13 +42,10 @@ from utils.dataset.embedded import MinimalPair
 from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
 from utils.dataset.text import ParallelText, read_lines, read_parallel
-from utils.evaluation import heads as heads_module
 from utils.evaluation import metric as metric_module
-from utils.evaluation import pairs as pairs_module
+from utils.evaluation import probe as probe_module
 from utils.evaluation import verbs
-from utils.evaluation.alignment import agreement, parse_gold, score_heads
 from utils.evaluation.analysis import Group, analyse, repeats, under_translated, word_counts, word_cutter
-from utils.evaluation.heads import head_importance, text_batches
 from utils.evaluation.judge import ClassAccuracy, MaskedAccuracy, Validator
 from utils.evaluation.metric import (
     System,
@@ -63,7 +60,7 @@ from utils.evaluation.metric import (
     sampling_seed,
     with_interval,
 )
-from utils.evaluation.pairs import pair_accuracy
+from utils.evaluation.probe import agreement, head_importance, pair_accuracy, parse_gold, score_heads, text_batches
 from utils.load import Run, load_run
 from utils.run import CONFIG, KEPT_WEIGHTS, find_run
 from utils.search.forced import attention_weights, attentions, row_entropy, token_log_probs
@@ -439,7 +436,7 @@ def pair_by_pair(model: Transformer) -> float:
 
 
 def test_a_head_is_worth_what_the_loss_rises_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads_module, "_TOKENS_PER_BATCH", 60)
+    monkeypatch.setattr(probe_module, "_TOKENS_PER_BATCH", 60)
     model = translating()
     batches = text_batches(SHORT, tokenizers(), CPU)
     assert len(batches) > 1
@@ -927,7 +924,7 @@ def test_the_likelier_of_two_translations_is_found_by_the_sum_of_its_tokens(monk
     letters = Mock()
     letters.encode = lambda texts: [[*map(ord, text)] for text in texts]
     run = Run(Path(), Mock(), TokenizerPair(letters, letters), Mock())
-    monkeypatch.setattr(pairs_module, "token_log_probs", stub)
+    monkeypatch.setattr(probe_module, "token_log_probs", stub)
     copied, longer, same = (
         MinimalPair("abc", "aabbcc", "d"),
         MinimalPair("abc", "aadd", "ad"),

@@ -37,8 +37,8 @@ from tests.tiny import MODEL, TEXT, no_warning, translating
 from utils.config import LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset.text import ParallelText
 from utils.evaluation.analysis import ReferenceText
-from utils.evaluation.heads import Head, Importance, draw_head_importance
 from utils.evaluation.metric import System
+from utils.evaluation.probe import Head, Importance, draw_head_importance
 from utils.evaluation.verbs import Trial, draw_beam_width, draw_bleu_by_length
 from utils.load import Run, load_bert, load_run
 from utils.search.forced import AttentionMap, attention_entropy, attention_weights, token_log_probs

@@ -320,7 +320,7 @@ def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
 def weigh_heads(arguments: Namespace) -> None:
     """Switch off the attention heads one at a time: how much the loss rises without each, and how widely it attends."""
     from utils.device import pick_device
-    from utils.evaluation.heads import draw_head_importance, head_importance, importance_table, text_batches
+    from utils.evaluation.probe import draw_head_importance, head_importance, importance_table, text_batches
 
     run, _, pairs, name = read_run_text(arguments)
     found = head_importance(run.transformer, text_batches(pairs, run.tokenizers, pick_device(arguments.device)))
@@ -344,7 +344,7 @@ def score_alignments(arguments: Namespace) -> None:
     for text, file, language in ((src, files[1], data.src_lang), (tgt, files[2], data.tgt_lang)):
         refuse_other_language(text, language, str(file), "wrong file, or a run of the other direction?")
     from utils.device import pick_device
-    from utils.evaluation.alignment import draw_error_rates, parse_gold, score_heads
+    from utils.evaluation.probe import draw_error_rates, parse_gold, score_heads
     from utils.load import load_run
 
     golds = [
@@ -384,7 +384,7 @@ def score_pairs(arguments: Namespace) -> None:
             )
     from utils.dataset.embedded import minimal_pairs
     from utils.device import pick_device
-    from utils.evaluation.pairs import CHANCE, draw_pair_courses, pair_course, pair_table
+    from utils.evaluation.probe import CHANCE, draw_pair_courses, pair_course, pair_table
     from utils.load import load_run
 
     pairs, device = minimal_pairs(), pick_device(arguments.device)
