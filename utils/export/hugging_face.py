@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from config.model import Activation, BertConfig
 from models.bert import BertForPreTraining
 from utils.command import needing_group
-from utils.file import read_json, write_lines
+from utils.file import read_json
 from utils.training.checkpoint import read_weights
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -87,10 +87,6 @@ class WordPieceTokenizer:
         """Return ids of each text, without [CLS] and [SEP]; a word that known pieces cannot make up is one [UNK]."""
         return [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
 
-    def sample(self, texts: Sequence[str], rate: float, seed: int) -> NoReturn:  # noqa: ARG002 (the protocol has it)
-        """Refuse to sample: there is only one way to split a word, each piece being the longest that fits."""
-        raise ValueError(f"tokenizer.sampling={rate} splits words at random, WordPiece never: set it to 0")
-
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Join words by spaces; [PAD], [CLS] and [SEP] are left out."""
         silent = (self.pad_id, self.cls_id, self.sep_id)
@@ -99,21 +95,6 @@ class WordPieceTokenizer:
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the pieces."""
         return [self._pieces[i] for i in ids]
-
-    def split(self, texts: Sequence[str]) -> list[list[str]]:
-        """Return the pieces of each text; an unknown word as it stands there."""
-        encoded = self._tokenizer.encode_batch(list(texts))
-        return [
-            [
-                text[begin:end] if i == self.unk_id else piece
-                for i, piece, (begin, end) in zip(one.ids, one.tokens, one.offsets, strict=True)
-            ]
-            for text, one in zip(texts, encoded, strict=True)
-        ]
-
-    def save(self, path: Path) -> None:
-        """Write the vocabulary, one piece per line."""
-        write_lines(path.with_suffix(".txt"), self._pieces)
 
 
 class HuggingFaceBert(NamedTuple):
@@ -124,17 +105,15 @@ class HuggingFaceBert(NamedTuple):
     missing: tuple[str, ...]  # heads that it lacked, which are freshly initialised
 
 
-def load_hugging_face_bert(folder: Path, lowercase: bool | None = None) -> HuggingFaceBert:
-    """Read a checkpoint, with weights from safetensors only, never from a pickle.
+def load_hugging_face_bert(folder: Path) -> HuggingFaceBert:
+    """Read a saved `BertModel`, `BertForMaskedLM` or `BertForPreTraining`, with its vocabulary.
 
-    Args:
-        folder: a saved `BertModel`, `BertForMaskedLM` or `BertForPreTraining`, with its vocabulary.
-        lowercase: whether its text was lower-cased; None: as in tokenizer_config.json, or yes if not given there.
+    Weights are read from safetensors only, never from a pickle.
     """
     for name in (CONFIG, VOCABULARY, WEIGHTS):
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}: a BERT is read from {CONFIG}, {VOCABULARY} and {WEIGHTS}")
-    tokenizer = _tokenizer(folder, lowercase)
+    tokenizer = _tokenizer(folder)
     model = BertForPreTraining(_config(folder / CONFIG), len(tokenizer), tokenizer.pad_id)
     theirs = read_weights(folder / WEIGHTS)
     try:
@@ -199,10 +178,10 @@ def _config(path: Path) -> BertConfig:
     return BertConfig(activation=_ACTIVATION[found.get("hidden_act") or "gelu"], **settings)
 
 
-def _tokenizer(folder: Path, lowercase: bool | None) -> WordPieceTokenizer:
+def _tokenizer(folder: Path) -> WordPieceTokenizer:
     expected = {"tokenizer_class": ("BertTokenizer", "BertTokenizerFast", None), "do_basic_tokenize": (True, None)}
     found = _settings(folder / TOKENIZER_CONFIG, expected) if (folder / TOKENIZER_CONFIG).is_file() else {}
-    lowercase = bool(found.get("do_lower_case", True)) if lowercase is None else lowercase
+    lowercase = bool(found.get("do_lower_case", True))
     try:
         text = (folder / VOCABULARY).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

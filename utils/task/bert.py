@@ -16,7 +16,7 @@ from utils.config import MaskedLanguageConfig
 from utils.dataset.corpus import Split
 from utils.dataset.masked import MaskedText, masked_examples
 from utils.evaluation.judge import MaskedAccuracy
-from utils.export.hugging_face import load_hugging_face_bert
+from utils.export.hugging_face import WordPieceTokenizer, load_hugging_face_bert
 from utils.load import load_bert
 from utils.search.forced import AttentionMap
 from utils.task.task import HeldOut, Log, MonolingualTask
@@ -95,7 +95,7 @@ class MaskFiller(NamedTuple):
     """A BERT, and how to encode text for it."""
 
     net: BertForPreTraining  # in eval mode
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | WordPieceTokenizer
     begin: int  # <s> or [CLS]
     end: int  # </s> or [SEP]
     mask: int
