@@ -2,7 +2,6 @@
 
 import argparse
 import shlex
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,10 @@ from utils.config import (
     config_type_of,
     task_of,
 )
-from utils.export import CARD
+from utils.export import CARD, PACKAGE
 from utils.file import atomic_file, atomic_folder
 from utils.run import CONFIG, WEIGHTS, find_run
 from utils.text.tokenizer import TokenizerPair, Vocabulary
-from utils.text.words import WORDS
 
 if TYPE_CHECKING:
     from utils.export.safetensors import Network
@@ -76,123 +74,81 @@ To translate with an export for CTranslate2: translate.py --engine ctranslate2 -
 
 
 def main() -> None:
-    """Read the arguments, load the run, write the folder and print how to use it."""
+    """Read the arguments, write the folder and print how to use it."""
     arguments = build_parser().parse_args()
-    output, quantization = arguments.output, arguments.quantization
+    kind, output, quantization = arguments.to, arguments.output, arguments.quantization
     if output.exists():
         raise ValueError(f"--output {output} already exists: remove it, or give another name")
-    if quantization is not None and arguments.to not in ("ctranslate2", "argos"):
+    if quantization is not None and kind not in ("ctranslate2", "argos"):
         raise ValueError(f"--quantization {quantization} applies to CTranslate2: add --to ctranslate2 or --to argos")
+    if kind == "argos" and output.suffix != PACKAGE:
+        raise ValueError(f"--output {output}: a package of Argos Translate ends in {PACKAGE}: give {output}{PACKAGE}")
     folder = find_run(arguments.run)
-    if arguments.to == "ctranslate2":
-        export_ctranslate2(folder, output, quantization)
-        usage = f'python translate.py "TEXT" --engine ctranslate2 --run {shlex.quote(str(output))}'
-        weights = output / "model.bin"
-    elif arguments.to == "argos":
-        export_argos(folder, output, quantization)
-        usage = f"argostranslate.package.install_from_path({str(output)!r}), or the window of Argos Translate"
-        weights = output
-    elif arguments.to == "huggingface":
-        export_hugging_face(folder, output)
-        usage = f"transformers.AutoModelForSeq2SeqLM, as {output / CARD} shows"
-        weights = output / WEIGHTS
-    elif arguments.to == "run":
-        export_run(folder, output)
-        usage = f'python translate.py "TEXT" --run {shlex.quote(str(output))}'
-        weights = output / WEIGHTS
-    else:
-        export_safetensors(folder, output)
-        usage = f"utils.export.safetensors.load_safetensors, as {output / CARD} shows"
-        weights = output / WEIGHTS
+    export(folder, kind, output, quantization)
+    place, card = shlex.quote(str(output)), output / CARD
+    usage = {
+        "ctranslate2": f'python translate.py "TEXT" --engine ctranslate2 --run {place}',
+        "argos": f"argostranslate.package.install_from_path({str(output)!r}), or the window of Argos Translate",
+        "huggingface": f"transformers.AutoModelForSeq2SeqLM, as {card} shows",
+        "safetensors": f"utils.export.safetensors.load_safetensors, as {card} shows",
+        "run": f'python translate.py "TEXT" --run {place}',
+    }
+    weights = {"ctranslate2": output / "model.bin", "argos": output}.get(kind, output / WEIGHTS)
     after, before = (f"{file.stat().st_size / 1e6:.1f} MB" for file in (weights, folder / WEIGHTS))
-    print(f"{output}: weights {after} ({folder.resolve().name}: {before})\nto use it: {usage}")
+    print(f"{output}: weights {after} ({folder.resolve().name}: {before})\nto use it: {usage[kind]}")
 
 
-def export_ctranslate2(folder: Path, output: Path, quantization: str | None) -> None:
-    """Write a translator for CTranslate2, with all that is needed to translate with it."""
-    from utils.device import pick_device
-    from utils.export.ctranslate2 import write_translator
-    from utils.export.engine import TranslatorSettings
-    from utils.load import load_run
-
-    require_translator(folder, "CTranslate2")
-    run = load_run(folder, pick_device("cpu"))
-    data, longest, name = run.config.data, run.config.model.max_length, folder.resolve().name
-    settings = TranslatorSettings(name, data.src_lang, data.tgt_lang, run.window, longest, run.config.search)
-    with atomic_folder(output) as draft:
-        write_translator(run.transformer, run.tokenizers, settings, draft, quantization)
-        if (folder / WORDS).is_file():
-            shutil.copyfile(folder / WORDS, draft / WORDS)
-
-
-def export_argos(folder: Path, output: Path, quantization: str | None) -> None:
-    """Write a translator as a package of Argos Translate."""
-    from utils.device import pick_device
-    from utils.export.argos import SUFFIX, write_argos
-    from utils.load import load_run
-
-    if output.suffix != SUFFIX:
-        raise ValueError(f"--output {output}: a package of Argos Translate ends in {SUFFIX}: give {output}{SUFFIX}")
-    require_translator(folder, "Argos Translate")
-    with atomic_file(output) as draft:
-        write_argos(load_run(folder, pick_device("cpu")), draft, quantization)
-
-
-def export_hugging_face(folder: Path, output: Path) -> None:
-    """Write a translator, with its tokenizer, for Hugging Face's transformers."""
-    from utils.device import pick_device
-    from utils.export.pegasus import write_pegasus
-    from utils.load import load_run
-
-    require_translator(folder, "Hugging Face")
-    with atomic_folder(output) as draft:
-        write_pegasus(load_run(folder, pick_device("cpu")), draft)
-
-
-def export_run(folder: Path, output: Path) -> None:
-    """Write a translator's run with weights in a quarter of the size and a model card."""
-    from utils.export.run import write_run
-
-    require_translator(folder, "others")
-    with atomic_folder(output) as draft:
-        write_run(folder, draft)
-
-
-def require_translator(folder: Path, whom: str) -> None:
-    """Refuse a run of another task."""
-    if (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:
+def export(folder: Path, kind: str, output: Path, quantization: str | None = None) -> None:
+    """Write a run in a format; nothing is left of what fails."""
+    if kind != "safetensors" and (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:
         raise ValueError(
-            f"{folder} is of task {task_of(config_type)}, but only Transformers that translate can be exported for "
-            f"{whom}: give --to safetensors"
+            f"{folder} is of task {task_of(config_type)}, but only Transformers that translate can be exported "
+            f"--to {kind}: give --to safetensors"
         )
+    from utils.device import pick_device
+    from utils.load import load_run
 
+    device = pick_device("cpu")
+    with (atomic_file if kind == "argos" else atomic_folder)(output) as draft:
+        match kind:
+            case "ctranslate2":
+                from utils.export.ctranslate2 import write_translator
 
-def export_safetensors(folder: Path, output: Path) -> None:
-    """Write the network of a run of any task as safetensors."""
-    from utils.export.safetensors import write_safetensors
-    from utils.training.checkpoint import read_rank
+                write_translator(load_run(folder, device), draft, quantization)
+            case "argos":
+                from utils.export.ctranslate2 import write_argos
 
-    net, vocabulary, facts = load_any(folder)
-    with atomic_folder(output) as draft:
-        about = {"name": folder.resolve().name, **facts}
-        write_safetensors(net, vocabulary, about, read_rank(folder / WEIGHTS), draft)
+                write_argos(load_run(folder, device), draft, quantization)
+            case "huggingface":
+                from utils.export.pegasus import write_pegasus
+
+                write_pegasus(load_run(folder, device), draft)
+            case "safetensors":
+                from utils.export.safetensors import write_safetensors
+                from utils.training.checkpoint import read_rank
+
+                write_safetensors(*load_any(folder), read_rank(folder / WEIGHTS), draft)
+            case "run":
+                from utils.export.safetensors import write_run
+
+                write_run(folder, draft)
 
 
 def load_any(folder: Path) -> tuple["Network", Vocabulary, dict[str, Any]]:
-    """Load the network of a run of any task, with its vocabulary and facts such as its languages."""
+    """Load the network of a run of any task, with its vocabulary, its name and facts such as its languages."""
     from utils.device import pick_device
     from utils.load import load_bert, load_classifier, load_language_model, load_run
 
-    config_type = config_type_of(folder / CONFIG)
+    config_type, name = config_type_of(folder / CONFIG), {"name": folder.resolve().name}
     if config_type is ClassificationConfig:
         classifier = load_classifier(folder)
-        return classifier.net, classifier.vocabulary, {"labels": classifier.vocabulary.labels}
+        return classifier.net, classifier.vocabulary, name | {"labels": classifier.vocabulary.labels}
     if config_type in (MaskedLanguageConfig, LanguageConfig):
         one = load_bert(folder) if config_type is MaskedLanguageConfig else load_language_model(folder)
-        return one.net, TokenizerPair(one.vocabulary, one.vocabulary), {"language": one.config.data.language}
+        return one.net, TokenizerPair(one.vocabulary, one.vocabulary), name | {"language": one.config.data.language}
     run = load_run(folder, pick_device("cpu"))
     data = run.config.data
-    return run.model, run.tokenizers, {"src_lang": data.src_lang, "tgt_lang": data.tgt_lang}
+    return run.model, run.tokenizers, name | {"src_lang": data.src_lang, "tgt_lang": data.tgt_lang}
 
 
 if __name__ == "__main__":

@@ -301,7 +301,7 @@ def test_help_and_mistakes_need_not_wait_for_imports(line: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("how", ["--beam 1", "--format jsonl --log_probs --minimum_bayes_risk --n_best 2", "--score a"])
 def test_what_was_exported_translates_without_torch(how: str, runs: dict[str, Path], tmp_path: Path) -> None:
-    export.export_ctranslate2(runs["TRANSLATOR"], tmp_path / "exported", None)
+    export.export(runs["TRANSLATOR"], "ctranslate2", tmp_path / "exported")
     packages = [package for package in SLOW if package != "ctranslate2"]
     found = without(packages, f"translate.py 寺 --engine ctranslate2 --run {tmp_path / 'exported'} {how}", tmp_path)
     assert (found.returncode, found.stderr) == (0, "")

@@ -185,7 +185,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A run, and its export."""
     root = tmp_path_factory.mktemp("pickles")
     folder = learned_run(root)
-    export.export_ctranslate2(folder, root / "exported", None)
+    export.export(folder, "ctranslate2", root / "exported")
     return folder, root / "exported"
 
 

@@ -15,7 +15,7 @@ from config.model import RecurrentConfig
 from config.search import Bounds, SearchConfig
 from config.training import OptimizerConfig, TranslationTrainingConfig
 from const.token import BOS_ID, EOS, EOS_ID, PAD_ID
-from export import export_ctranslate2
+from export import export
 from layers.additive_attention import AdditiveAttention
 from layers.packed import packed
 from models.recurrent import RecurrentTranslator
@@ -241,7 +241,7 @@ def test_as_safetensors_it_says_the_same_and_what_is_for_transformers_refuses_it
     assert facts["architecture"] == "RecurrentTranslator"
     assert loaded(ids, ids).equal(run.model(ids, ids))
     with pytest.raises(ValueError, match=r"is of task recurrent_translation, but only Transformers .*: give --to safe"):
-        export_ctranslate2(folder, tmp_path / "ctranslate2", None)
+        export(folder, "ctranslate2", tmp_path / "ctranslate2")
     with pytest.raises(ValueError, match=r"is a recurrent network: give the run of a Transformer$"):
         _ = run.transformer
     muon = replace(CONFIG, optimizer=OptimizerConfig(kind="muon"))

@@ -1,23 +1,36 @@
-"""A network on its own: weights as safetensors, all that is needed to rebuild it as JSON, and its vocabulary."""
+"""Exports that this project reads again: a network of any task on its own, and a translator's run for others.
 
+A network is weights as safetensors, all that is needed to rebuild it as JSON, and its vocabulary. A run for others has
+weights in a quarter of the size, settings without paths of this machine, and a model card.
+"""
+
+import shutil
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import yaml
 
 from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig, TransformerXLConfig
+from const.corpora import CORPORA
 from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from models.bert import Bert, BertClassifier, BertForPreTraining
 from models.recurrent import RecurrentTranslator
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
+from utils import run as run_folder
 from utils.command import page_template
+from utils.config import TranslationConfig
 from utils.export import CARD
 from utils.file import read_json, write_json, write_text
+from utils.load import load_run
+from utils.provenance import portable
+from utils.text.language import language_name
 from utils.text.tokenizer import TokenizerPair, Vocabulary, load_tokenizers
-from utils.training.checkpoint import read_weights, write_weights
+from utils.training.checkpoint import read_n_averaged, read_rank, read_weights, write_weights
 from utils.training.plan import Rank
+from utils.training.report import Sample, spread
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 Network = Transformer | RecurrentTranslator | BertForPreTraining | BertClassifier | TransformerXL
@@ -92,3 +105,35 @@ def _sizes(net: Network) -> dict[str, int]:
             return {"vocab": len(net.bert.embedding.weight)}
         case TransformerXL():
             return {"vocab": len(net.embedding.weight)}
+
+
+_SHOWN = 5  # translations on the card of a run
+
+
+def write_run(folder: Path, draft: Path) -> None:
+    """Write a translator's run into an existing empty folder; its samples are translated again by what is written."""
+    config, weights = run_folder.read_config(folder, TranslationConfig), folder / WEIGHTS
+    if not (folder / run_folder.TEST).is_file():
+        raise ValueError(f"{folder} has no {run_folder.TEST} yet, which its card is made from: let its training end")
+    settings, result = config.plain(portable), read_json(folder / run_folder.TEST)
+    settings["data"]["archive"] = None  # whoever gets this has another copy, or none
+    write_text(draft / run_folder.CONFIG, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+    for file in folder.glob("tokenizer*"):
+        shutil.copyfile(file, draft / file.name)
+    n_averaged = read_n_averaged(weights)
+    write_weights(read_weights(weights), draft / WEIGHTS, read_rank(weights), n_averaged, in_int8=True)
+    samples = [Sample(**sample) for sample in result.get("samples", [])]
+    translator = load_run(draft, torch.device("cpu")).translator(precision="fp32")
+    found = translator.translate([sample.source for sample in samples])
+    samples = [sample._replace(translation=one.text) for sample, one in zip(samples, found, strict=True)]
+    write_json(draft / run_folder.TEST, result | {"samples": [sample._asdict() for sample in samples]})
+    card = page_template(Path(__file__).with_name("run.md")).render(
+        name=config.name,
+        languages=[language_name(code) for code in (config.data.src_lang, config.data.tgt_lang)],
+        model=config.model,
+        result=result,
+        corpus=CORPORA.get(config.data.corpus),
+        samples=spread(samples, _SHOWN),
+        kinds=translator.tokenizers.kinds,
+    )
+    write_text(draft / CARD, card)
