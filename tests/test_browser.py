@@ -40,8 +40,7 @@ from utils.serve.service import Options
 from utils.training.plan import Progress
 from utils.training.report import Validation
 from utils.visualize.attention import Pair, write_attention_page, write_page
-from utils.visualize.explain import show_explanation
-from utils.visualize.watch import Watch
+from utils.visualize.explain import Watch, show_explanation
 
 pytestmark = pytest.mark.browser
 

@@ -57,8 +57,7 @@ from utils.visualize.attention import (
     write_attention_page,
 )
 from utils.visualize.curve import CurvePicture, draw_runs, sheet
-from utils.visualize.explain import show_explanation
-from utils.visualize.watch import Watch, easy_to_follow
+from utils.visualize.explain import Watch, easy_to_follow, show_explanation
 
 CPU = torch.device("cpu")
 # U+2028 stands inside sentences of real corpora, and is no end of a line

@@ -40,7 +40,7 @@ from utils.text.words import WordPair, Words
 from utils.training.loss import TranslationObjective
 from utils.training.report import Decoration, Observer, Sample, Validate, Validation, attempt, spread
 from utils.visualize.attention import cross_attention, draw_cross_attention
-from utils.visualize.watch import Watch, easy_to_follow
+from utils.visualize.explain import Watch, easy_to_follow
 
 KEPT = 20  # translations of the test text that are kept with their sources and references
 SHOWN = 5  # of these
