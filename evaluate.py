@@ -1,7 +1,5 @@
 """Score translations: `python evaluate.py run [RUN]`, or another verb; `curves` draws trainings."""
 
-import argparse
-
 from const.corpora import VERSION
 from utils.command import Parser, run_command
 from utils.evaluation.metric import sampling_seed
@@ -31,7 +29,6 @@ def build_parser() -> Parser:
   python evaluate.py nymwa my.tok.en corpus/kftt/tok/kyoto-test.en
   python evaluate.py nymwa pickles/RUN/test.txt corpus/kftt/tok/kyoto-test.en --plain
   python evaluate.py curves pickles/RUN pickles/OTHER --picture curves.png""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(prog="evaluate.py", dest="verb", title="verbs", metavar="VERB", required=True)
     for name, (act, arguments, defaults) in VERBS.items():

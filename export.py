@@ -1,6 +1,5 @@
 """Export a trained run: `python export.py [RUN] --to ctranslate2|argos|huggingface|safetensors|run --output PATH`."""
 
-import argparse
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +47,6 @@ def build_parser() -> Parser:
   python export.py bert_ja-RUN --to safetensors --output bert_ja    runs of other tasks work too
 
 To translate with an export for CTranslate2: translate.py --engine ctranslate2 --run FOLDER""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("run", nargs="?", type=Path, help="folder or name of a run (default: the one trained last)")
     parser.add_argument(

@@ -1,6 +1,5 @@
 """Use what was trained besides translators: `python predict.py fill-mask | classify | generate | perplexity`."""
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -32,7 +31,6 @@ def build_parser() -> Parser:
         usage="python predict.py VERB ... (python predict.py VERB --help shows its options)",
         description="Use what was trained besides translators: a BERT, a classifier, a language model.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(prog="predict.py", dest="verb", title="verbs", metavar="VERB", required=True)
     for name, (add_options, act) in VERBS.items():

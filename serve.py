@@ -1,6 +1,5 @@
 """Serve trained runs: `python serve.py` offers a web page and an API compatible with LibreTranslate."""
 
-import argparse
 import os
 from dataclasses import fields
 from itertools import islice
@@ -40,7 +39,6 @@ def build_parser() -> Parser:
 GET /docs describes the API, GET /metrics is for Prometheus. After the first Ctrl-C or SIGTERM, the server finishes
 pending requests; a second one ends it at once. Exit status: 0 on success, 2 on a usage or input error, 130 after
 Ctrl-C.""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--host", default="127.0.0.1", help="address (default: 127.0.0.1, this machine only)")
     text = "let web pages of this origin use the API, such as https://example.com; * for any (default: none)"

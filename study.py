@@ -1,6 +1,5 @@
 """Many trainings from one YAML file: `python study.py FILE` searches a `space`, or turns `switches` one at a time."""
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,6 @@ def build_parser() -> Parser:
 The same command in a second terminal takes part. After Ctrl-C, SIGTERM, or when the terminal is closed, the running
 training saves, and the same command resumes it.
 Exit status: 0 on success, 2 after a mistake or failed trainings, 130 after Ctrl-C.""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("study", type=Path, metavar="STUDY.yaml", help="what to train; see const/study/")
     parser.add_argument(

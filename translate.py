@@ -1,6 +1,5 @@
 """Translate texts: `python translate.py "文" ...`, `--input FILE`, lines of standard input, or a prompt."""
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -58,7 +57,6 @@ def build_parser() -> Parser:
 
 Lines are translated as they arrive; lines that are already available are translated together. Exit status: 0 on
 success, 2 on a usage or input error, 130 after Ctrl-C.""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("texts", nargs="*", default=[], help="texts to translate")
     files = parser.add_argument_group("input and output")

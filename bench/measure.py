@@ -1,7 +1,7 @@
 """What all benchmarks share: options, processes and rounds, this machine's peak, operations by hand, output."""
 
 import time
-from argparse import ArgumentTypeError, RawDescriptionHelpFormatter
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -31,7 +31,6 @@ def benchmark_parser(name: str, description: str, examples: str, **numbers: tupl
         usage=f"python -m bench.{name} [OPTION ...]",
         description=description,
         epilog=f"examples:\n{examples}",
-        formatter_class=RawDescriptionHelpFormatter,
     )
     for option, (default, text) in numbers.items():
         text = f"{text} (default: {default:,})"

@@ -5,7 +5,6 @@ tables of the pages are made from the results in figure/results/, from scores of
 from what bench.decode and bench.train have measured, in figure/bench/.
 """
 
-from argparse import RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import mean, stdev
@@ -220,7 +219,6 @@ def build_parser() -> Parser:
         epilog="""examples:
   python -m bench.results pickles/demo-20260101-120000
   python -m bench.results                     renew the tables only""",
-        formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="folder or name of a run")
     return parser

@@ -44,10 +44,9 @@ def build_parser(config_type: type[AnyConfig] = TranslationConfig, given: Layer 
     parser = Parser(
         prog="train.py",
         usage="python train.py [--config PRESET] [--GROUP.KEY VALUE ...] [--resume [RUN]] [--init-from RUN] [...]",
-        description="Train a translator, a BERT, a Transformer-XL or a classifier; without options: KFTT, Japanese to\n"
+        description="Train a translator, a BERT, a Transformer-XL or a classifier; without options: KFTT, Japanese to "
         "English, on a GPU. The options below are those of the task that --config or --task names.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         version=VERSION,
     )
     _add_choice_of_settings(parser)

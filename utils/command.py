@@ -3,8 +3,10 @@
 import argparse
 import os
 import shlex
+import shutil
 import signal
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -56,13 +58,17 @@ class Namespace(argparse.Namespace):
 class Parser(argparse.ArgumentParser):
     """A parser whose mistakes are one line with the nearest option, and whose options may be typed with - or _.
 
+    In its help, the description is wrapped, and examples (`epilog`) keep their lines.
+
     Args:
         options: those of `ArgumentParser`; and `version`, if `--version` shows one.
     """
 
-    def __init__(self, version: str | None = None, **options: Any) -> None:
+    def __init__(self, version: str | None = None, description: str = "", **options: Any) -> None:
+        wrapped = textwrap.fill(description, shutil.get_terminal_size().columns - 2)  # as argparse wraps options
+        as_it_stands = argparse.RawDescriptionHelpFormatter
         # no abbreviations: `--resum` taken as `--resume` would be a surprise
-        super().__init__(allow_abbrev=False, **options)
+        super().__init__(description=wrapped, formatter_class=as_it_stands, allow_abbrev=False, **options)
         if version is not None:
             self.add_argument("--version", action="version", version=f"%(prog)s {version}")
 
