@@ -4,16 +4,15 @@ import os
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
-from typing import get_args
 
 from config.help import texts_of
 from config.serving import Limits
-from config.training import Device, InferencePrecision
 from const.corpora import VERSION
 from const.path import PICKLES
 from utils.command import Parser, needing_group, run_command
 from utils.file import read_json
 from utils.run import TEST, find_run, translators
+from utils.terminal.option import add_model_options
 
 # How many shapes oneDNN keeps kernels for. Requests of all lengths have thousands: with its own limits a server of a
 # small model grows to two gigabytes, at most 5 % faster than one that stays at seven hundred megabytes.
@@ -44,22 +43,8 @@ Ctrl-C.""",
     text = "let web pages of this origin use the API, such as https://example.com; * for any (default: none)"
     parser.add_argument("--cors", metavar="ORIGIN", help=text)
     parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0: any free port (default: 8000)")
-    model = parser.add_argument_group("model")
-    model.add_argument(
-        "--run",
-        action="append",
-        help="run to serve; repeat to serve several (default: the newest, and the newest that translates back)",
-    )
-    model.add_argument(
-        "--device", choices=get_args(Device), default="auto", help="cpu, cuda, or auto: cuda if available"
-    )
-    model.add_argument(
-        "--precision",
-        choices=get_args(InferencePrecision),
-        default="auto",
-        help="precision of matrix products; auto: bf16 where it is measured to be fast; int8: of weights, for greedy "
-        "search of single texts on a CPU (default: auto)",
-    )
+    which = "run to serve; repeat to serve several (default: the newest, and the newest that translates back)"
+    add_model_options(parser, which)
     limits = parser.add_argument_group("limits")
     for field in fields(Limits):
         meaning = f"{texts_of(Limits)[field.name]} (default: {field.default:g})"

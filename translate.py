@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 from tqdm import tqdm
 
-from config.training import Device, InferencePrecision
 from const.corpora import VERSION
 from utils.command import Namespace, Parser, run_command
 from utils.dataset.text import decoded_lines, open_text
@@ -20,7 +19,7 @@ from utils.run import find_run, run_reading
 from utils.search.glossary import Glossary, read_terms
 from utils.search.inspection import Inspector
 from utils.terminal.input import Conversation, arriving_lines, ask_for_lines, converse, count_lines, paired
-from utils.terminal.option import add_search_options, refuse_contradictions, search_configs
+from utils.terminal.option import add_model_options, add_search_options, refuse_contradictions, search_configs
 from utils.terminal.output import Presenter, Reads
 from utils.terminal.subtitles import SUBTITLES, Subtitles
 from utils.text.words import PlainText
@@ -66,16 +65,8 @@ success, 2 on a usage or input error, 130 after Ctrl-C.""",
     files.add_argument("--tag", metavar="TAG", help=text)
     text = "spaces separate all words and marks of the texts, as in the training text; translations are alike"
     files.add_argument("--pre_tokenized", action="store_true", help=text)
-    model = parser.add_argument_group("model")
-    model.add_argument(
-        "--run",
-        action="append",
-        help="run to use (default: the newest that reads the language); repeat for an ensemble",
-    )
-    model.add_argument("--device", choices=get_args(Device), default="auto", help="auto: cuda if available, or cpu")
-    text = "of matrix products; auto: bf16 where it is measured to be fast; int8: of weights, for greedy search of "
-    text += "single texts on a CPU (default: auto)"
-    model.add_argument("--precision", choices=get_args(InferencePrecision), default="auto", help=text)
+    which = "run to use (default: the newest that reads the language); repeat for an ensemble"
+    model = add_model_options(parser, which)
     text = "ctranslate2: --run is a folder written by `export.py --to ctranslate2`; scores are normalised without <unk>"
     model.add_argument("--engine", choices=["miyako", "ctranslate2"], default="miyako", help=text)
     shown = parser.add_argument_group("output format")

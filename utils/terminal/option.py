@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_args
 from config.help import texts_of
 from config.reader import fields_of
 from config.search import SamplingConfig, SearchConfig
+from config.training import Device, InferencePrecision
 from utils.command import Namespace, Parser, require_options_at_least
 from utils.dataset.text import require_text
 from utils.file import require_outputs
@@ -46,6 +47,18 @@ def _true_or_false(text: str) -> bool:
     if text not in ("true", "false"):
         raise ArgumentTypeError(f"{text!r}: give true or false")
     return text == "true"
+
+
+def add_model_options(parser: Parser, which: str) -> Any:
+    """Add the options of what translates, with a help text that says which run does; return their group."""
+    model = parser.add_argument_group("model")
+    model.add_argument("--run", action="append", help=which)
+    text = "cpu, cuda, or auto: cuda if available (default: auto)"
+    model.add_argument("--device", choices=get_args(Device), default="auto", help=text)
+    text = "of matrix products; auto: bf16 where it is measured to be fast; int8: of weights, for greedy search of "
+    text += "single texts on a CPU (default: auto)"
+    model.add_argument("--precision", choices=get_args(InferencePrecision), default="auto", help=text)
+    return model
 
 
 def add_search_options(parser: Parser) -> None:
