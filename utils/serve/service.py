@@ -6,7 +6,6 @@ import os
 import resource
 import signal
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import FrameType
@@ -339,7 +338,6 @@ class Server(uvicorn.Server):
         super().__init__(uvicorn.Config(app, timeout_graceful_shutdown=_LAST_S, **how, **quiet))
         self._on_ready = on_ready
         self._signal: int | None = None
-        self._next_report = 0.0
 
     def serve_until_told(self, bound: socket.socket) -> None:
         """Serve on a bound socket until SIGTERM, or until SIGINT, which raises KeyboardInterrupt in the end."""
@@ -349,18 +347,8 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening, then call `on_ready`."""
-        asyncio.get_running_loop().set_exception_handler(self._report)
         await super().startup(sockets)
         self._on_ready()
-
-    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Say once a minute that there are no files left for connections; asyncio would say it hundreds of times."""
-        error = context.get("exception")
-        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
-            loop.default_exception_handler(context)
-        elif loop.time() >= self._next_report:
-            self._next_report = loop.time() + 60
-            print("more connections than there may be open files: raise `ulimit -n`", file=sys.stderr, flush=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the signature is uvicorn's)
         """Handle a signal; unlike uvicorn's, this does not raise it again when all is served."""
