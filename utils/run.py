@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from difflib import get_close_matches
+from itertools import count
 from pathlib import Path
 
 from const.path import PICKLES
@@ -49,14 +50,11 @@ _PRESETS: dict[type[RunConfig] | None, str] = {
 def create_run(config: AnyConfig, *vocabularies: Vocabulary, root: Path = PICKLES) -> Path:
     """Create the folder of a new run, with its settings and all that gives meaning to its ids."""
     name = f"{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    folder, n = root / name, 1
-    while True:
-        try:
+    for n in count(1):
+        folder = root / (name if n == 1 else f"{name}-{n}")
+        with suppress(FileExistsError):  # two in the same second
             folder.mkdir(parents=True)
             break
-        except FileExistsError:  # two in the same second
-            n += 1
-            folder = root / f"{name}-{n}"
     for vocabulary in vocabularies:
         vocabulary.save(folder)
     config.save(folder / CONFIG)

@@ -68,7 +68,7 @@ def write_safetensors(net: Network, vocabulary: Vocabulary, facts: dict[str, Any
     write_text(folder / CARD, card.render(name=facts["name"], architecture=architecture))
 
 
-def load_safetensors(folder: Path, device: torch.device | None = None) -> Exported:
+def load_safetensors(folder: Path) -> Exported:
     """Read what `write_safetensors` wrote."""
     path = folder / CONFIG
     try:
@@ -88,7 +88,7 @@ def load_safetensors(folder: Path, device: torch.device | None = None) -> Export
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{folder / WEIGHTS} does not fit {CONFIG}: {reason}") from error
-    return Exported(net.to(device).eval(), load_tokenizers(folder), facts)
+    return Exported(net.eval(), load_tokenizers(folder), facts)
 
 
 def _sizes(net: Network) -> dict[str, int]:
