@@ -103,7 +103,10 @@ def main() -> None:
     arguments.subtitles = Subtitles(arguments.input) if SUBTITLES.fullmatch(str(arguments.input)) else None
     title, inspector, reads, run = load(arguments)
     if run is not None and arguments.attention is not None:
-        draw_attention(run, inspector, arguments)
+        from utils.visualize.attention import show_attention  # imports Matplotlib, which is slow
+
+        how = arguments.attention, arguments.score, arguments.prefix
+        show_attention(run, inspector.translator, arguments.texts[0], *how)
     if run is not None and arguments.explain is not None:
         from utils.visualize.explain import show_explanation  # imports Matplotlib, which is slow
 
@@ -171,14 +174,6 @@ def beginning(arguments: Namespace) -> str:
         with open_text(arguments.input) as file:
             return file.read(_GLANCE).decode(errors="ignore")
     return "" if sys.stdin.isatty() else cast(BufferedReader, sys.stdin.buffer).peek(_GLANCE).decode(errors="ignore")
-
-
-def draw_attention(run: "Run", inspector: Inspector, arguments: Namespace) -> None:
-    """Draw the attention for the one text and its translation."""
-    from utils.visualize.attention import show_attention  # imports Matplotlib, which is slow
-
-    (text,) = arguments.texts
-    show_attention(run, inspector.translator, text, arguments.attention, arguments.score, arguments.prefix)
 
 
 def write(presenter: Presenter, arguments: Namespace) -> None:

@@ -39,7 +39,7 @@ from utils.search.translator import Translation, Translator
 from utils.serve.service import Options
 from utils.training.plan import Progress
 from utils.training.report import Validation
-from utils.visualize.attention import Pair, write_attention_page, write_page
+from utils.visualize.attention import Pair, show_map, write_page
 from utils.visualize.explain import Watch, show_explanation
 
 pytestmark = pytest.mark.browser
@@ -354,7 +354,7 @@ def test_too_long_a_text_is_not_even_sent(scribe: Scribe, open_page: Open) -> No
 def write(folder: Path, found: AttentionMap, pair: Pair = PAIR) -> str:
     """Write a page of attention, and return its address."""
     path = folder / "page.html"
-    write_attention_page(found, pair, path)
+    show_map(found, pair, path)
     return path.as_uri()
 
 

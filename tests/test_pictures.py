@@ -54,7 +54,7 @@ from utils.visualize.attention import (
     draw_attention,
     draw_cross_attention,
     show_attention,
-    write_attention_page,
+    show_map,
 )
 from utils.visualize.curve import CurvePicture, draw_runs, sheet
 from utils.visualize.explain import Watch, easy_to_follow, show_explanation
@@ -223,7 +223,7 @@ def test_a_map_shows_the_weights_of_its_head(tmp_path: Path, figure: Callable[[]
 
 
 def page_of(folder: Path, found: AttentionMap, pair: Pair = PAIR) -> tuple[str, dict[str, Any]]:
-    write_attention_page(found, pair, folder / "page.html")
+    show_map(found, pair, folder / "page.html")
     return (folder / "page.html").read_text(encoding="utf-8"), page_data(folder / "page.html")
 
 

@@ -95,8 +95,6 @@ def load_run(folder: Path, device: torch.device, plain: bool = False, tag: str |
     """Read a translator's run, ready to translate on a device.
 
     Args:
-        folder: of the run.
-        device: where its weights go.
         plain: translate plain text, even if it learned from words.
         tag: the kind of the texts to translate; "": they get no tag; None: the run's own.
     """
@@ -121,8 +119,7 @@ def build_translator(
     """Build a translator from one run, or from several that share a vocabulary as an ensemble, all on one device.
 
     Args:
-        runs: of which the first has the languages.
-        search: the search settings; None: those of the first.
+        search: None: the settings of the first, which also has the languages.
         sampling: if given, draw translations instead of searching.
         minimum_bayes_risk: order candidates by how much they agree.
         precision: of the matrix products; auto: what is fast here, whatever the runs were trained in; int8: of the

@@ -139,7 +139,6 @@ def find_run(
     Args:
         name: of several runs of a name without date, the newest that has what is needed.
         config_type: type of settings of the newest run.
-        root: where the runs are.
         having: name of the file or folder that is needed.
     """
     if name is None:

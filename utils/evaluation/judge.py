@@ -103,23 +103,18 @@ class ClassAccuracy:
         return Validation(loss, {"accuracy": 100 * right / texts})
 
 
-def n_words(lines: Iterable[str], language: str, pre_tokenized: bool) -> int:
-    """Count the words of a text as BLEU does, plus one for the end of each non-blank line."""
-    tokenize = BLEU(tokenize=bleu_tokenizer(language, pre_tokenized), force=True).tokenizer
-    return sum(len(tokenize(line).split()) + 1 for line in lines if line.strip())
-
-
 class WordPerplexity:
-    """exp(nats of the whole text / words), comparable between vocabularies; ends of sentences count as words.
+    """exp(nats of the whole text / words), comparable between vocabularies; words as of BLEU, and ends of sentences.
 
     Args:
         batches: all batches that the network predicts in the split.
     """
 
     def __init__(self, corpus: MonolingualCorpus, split: Split, batches: Iterable[SegmentBatch]) -> None:
+        tokenize = BLEU(tokenize=bleu_tokenizer(corpus.language, corpus.pre_tokenized), force=True).tokenizer
         lines = TextLines(getattr(corpus, split))
-        n_tokens = sum(batch.target_tokens for batch in batches)
-        self._tokens_per_word = n_tokens / n_words(lines, corpus.language, corpus.pre_tokenized)
+        n_words = sum(len(tokenize(line).split()) + 1 for line in lines if line.strip())
+        self._tokens_per_word = sum(batch.target_tokens for batch in batches) / n_words
 
     def __call__(self, loss: float) -> Validation:
         """Return the score, with the given loss (nats per token)."""

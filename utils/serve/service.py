@@ -287,7 +287,8 @@ class Connection(H11Protocol):
         """Wait for a head."""
         super().connection_made(transport)
         self._watch()
-        if len(self.connections) > _most_connections():
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)  # of which a connection takes one
+        if len(self.connections) > max(1, min(_MOST_CONNECTIONS, files - _SPARE_FILES)):
             oldest = next(iter(self._late))
             oldest._forget()  # its end is noted later, and others may come before
             oldest.transport.abort()
@@ -318,12 +319,6 @@ class Connection(H11Protocol):
     def _forget(self) -> None:
         if timer := self._late.pop(self, None):
             timer.cancel()
-
-
-def _most_connections() -> int:
-    """Return for how many connections the process has file descriptors, and some to spare."""
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, min(_MOST_CONNECTIONS, most - _SPARE_FILES))
 
 
 class Server(uvicorn.Server):

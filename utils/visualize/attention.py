@@ -137,13 +137,8 @@ class Pair(NamedTuple):
     run: str
 
 
-def write_attention_page(found: AttentionMap, pair: Pair, path: Path) -> None:
-    """Write one self-contained file that needs no network, for light or dark screens of any width."""
-    write_page("attention_page.html", _data(found, pair), pair, path)
-
-
 def write_page(template: str, data: dict[str, object], pair: Pair, path: Path) -> None:
-    """Write the page that a template of this folder makes of data."""
+    """Write what a template of this folder makes of data: a file that needs no network, for screens of any width."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     # escaped so that it cannot end its element or begin another
     text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
@@ -179,11 +174,9 @@ def _data(found: AttentionMap, pair: Pair) -> dict[str, object]:
 def show_attention(
     run: Run, translator: Translator, text: str, path: Path, given: str | None = None, prefix: str = ""
 ) -> None:
-    """Draw where every head of every layer looks while a translation is generated.
+    """Draw where every head of every layer looks while a text, short enough for that, is translated at once.
 
     Args:
-        translator: finds the translation with the run.
-        text: short enough to be translated at once.
         path: where to draw: a page to explore (.html) or a picture (.png).
         given: a translation to look at; None: the best that the translator finds.
         prefix: how the translation that is searched for begins.
@@ -205,7 +198,7 @@ def show_map(found: AttentionMap, pair: Pair, path: Path) -> None:
     if path.suffix == ".png":
         draw_attention(found, path)
     else:
-        write_attention_page(found, pair, path)
+        write_page("attention_page.html", _data(found, pair), pair, path)
 
 
 def translated_at_once(
