@@ -18,10 +18,11 @@ from utils.memory import keep_freed_memory
 from utils.run import find_run, run_reading
 from utils.search.glossary import Glossary, read_terms
 from utils.search.inspection import Inspector
+from utils.terminal.catalog import Catalog
 from utils.terminal.input import Conversation, arriving_lines, ask_for_lines, converse, count_lines, paired
-from utils.terminal.option import add_model_options, add_search_options, refuse_contradictions, search_configs
+from utils.terminal.option import SHAPED, add_model_options, add_search_options, refuse_contradictions, search_configs
 from utils.terminal.output import Presenter, Reads
-from utils.terminal.subtitles import SUBTITLES, Subtitles
+from utils.terminal.subtitles import Subtitles
 from utils.text.words import PlainText
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def build_parser() -> Parser:
   python translate.py "京都は日本の古都である。"
   python translate.py --input notes.ja --output notes.en
   python translate.py --input film.srt --output film.en.srt         subtitles: numbers, times and tags stay
+  python translate.py --input messages.po --output messages.ja.po   messages of a program: those without a translation
   cat notes.ja | python translate.py --run kftt_ja_en-20260101-120000 > notes.en
   python translate.py                                              interactive prompt
   python translate.py "雨が降っています。" --n_best 4                the four best translations
@@ -59,7 +61,7 @@ success, 2 on a usage or input error, 130 after Ctrl-C.""",
     )
     parser.add_argument("texts", nargs="*", default=[], help="texts to translate")
     files = parser.add_argument_group("input and output")
-    files.add_argument("--input", type=Path, metavar="FILE", help="UTF-8 text to translate line by line, or film.srt")
+    files.add_argument("--input", type=Path, metavar="FILE", help="UTF-8 text, line by line, or an .srt or .po file")
     files.add_argument("--output", type=Path, metavar="FILE", help="file to write to (default: standard output)")
     text = "kind of the texts, by a tag of the run's vocabulary, such as law; '' for none (default: the run's own)"
     files.add_argument("--tag", metavar="TAG", help=text)
@@ -100,7 +102,8 @@ def main() -> None:
     # a text with line breaks is still one text
     arguments.texts = [" ".join(text.split("\n")) for text in arguments.texts]
     arguments.prefix = arguments.prefix or ""
-    arguments.subtitles = Subtitles(arguments.input) if SUBTITLES.fullmatch(str(arguments.input)) else None
+    shape = SHAPED.fullmatch(str(arguments.input))
+    arguments.in_shape = {"srt": Subtitles, "po": Catalog}[shape[1].lower()](arguments.input) if shape else None
     title, inspector, reads, run = load(arguments)
     if run is not None and arguments.attention is not None:
         from utils.visualize.attention import show_attention  # imports Matplotlib, which is slow
@@ -166,8 +169,8 @@ def load(arguments: Namespace) -> Loaded:
 
 def beginning(arguments: Namespace) -> str:
     """Return the beginning of what is to be translated; nothing of what can be read only once, or is not yet typed."""
-    if arguments.texts:
-        return " ".join(arguments.texts)
+    if arguments.texts or arguments.in_shape:
+        return " ".join(arguments.texts or [text.text for text in arguments.in_shape.texts])[:_GLANCE]
     if arguments.input is not None:
         if not arguments.input.is_file():
             return ""
@@ -178,10 +181,10 @@ def beginning(arguments: Namespace) -> str:
 
 def write(presenter: Presenter, arguments: Namespace) -> None:
     """Write the requested output for texts, a file or standard input."""
-    if arguments.subtitles is not None:
-        bar = tqdm(total=len(arguments.subtitles.texts), unit="text", disable=None, leave=False)
+    if arguments.in_shape is not None:
+        bar = tqdm(total=len(arguments.in_shape.texts), unit="text", disable=None, leave=False)
         with destination(arguments.output) as out, bar:
-            out.write(presenter.subtitles(arguments.subtitles, bar.update))
+            out.write(presenter.in_shape(arguments.in_shape, bar.update))
         presenter.conclude()
         return
     texts, score, stopped, is_empty = arguments.texts, arguments.score, None, True

@@ -75,8 +75,8 @@ translate.py 寺 --beem 3                                      |          | unkn
 translate.py -5度です                                         |          | put -- before a text that begins with -
 translate.py 寺 --format xml                                  |          | xml
 translate.py 寺 --input in.ja                                 |          | texts and --input in.ja at once: give one of them
-translate.py --input film.srt --format jsonl                  |          | --input film.srt and --format jsonl at once: their lines
-translate.py --input film.srt --n_best 2                      |          | --input film.srt and --n_best 2 at once: their lines
+translate.py --input film.srt --format jsonl                  |          | --input film.srt and --format jsonl at once: its lines
+translate.py --input film.srt --n_best 2                      |          | --input film.srt and --n_best 2 at once: its lines
 translate.py --input wrong.srt --output out                   |          | wrong.srt, line 6: '00:00:02,000 -> 00:00:03,000' belongs to no
 translate.py --input nowhere --output out                     |          | no such file: nowhere
 translate.py --input in.ja --output link.ja                   |          | --output link.ja is the file of --input: give another

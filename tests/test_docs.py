@@ -323,12 +323,14 @@ def test_tags_come_out_as_the_page_on_serving_says(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["docs/own_text.md", "docs/ja/own_text.md"])
-def test_subtitles_come_out_as_the_page_on_own_text_says(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("kind", "run"), [("srt", "kftt_ja_en"), ("po", "kftt_en_ja")])
+def test_files_keep_their_shape_as_the_page_on_own_text_says(
+    kind: str, run: str, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    film, translated = (block.body for block in blocks(text_of(page)) if block.language == "srt")
-    (tmp_path / "film.srt").write_text(film, encoding="utf-8")
-    command = ["translate.py", "--run", "kftt_ja_en", "--precision", "fp32", "--input", str(tmp_path / "film.srt")]
+    given, translated = (block.body for block in blocks(text_of(page)) if block.language == kind)
+    file = tmp_path / f"given.{kind}"
+    file.write_text(given, encoding="utf-8")
+    command = ["translate.py", "--run", run, "--precision", "fp32", "--input", str(file)]
     monkeypatch.setattr(sys, "argv", command)
     assert outcome("translate.py", translate.main, capsys).out == translated
 

@@ -30,6 +30,7 @@ from utils.load import load_run
 from utils.run import WEIGHTS, find_run, run_reading
 from utils.search.inspection import Inspector
 from utils.search.translator import Translator
+from utils.terminal.catalog import Catalog
 from utils.terminal.input import Conversation, arriving_lines, count_lines, kept_history, paired
 from utils.terminal.option import SEARCH, search_configs
 from utils.terminal.subtitles import Subtitles
@@ -563,6 +564,92 @@ def test_a_subtitle_has_no_more_lines_than_before(
     head = "1\n00:00:01,000 --> 00:00:04,000\n"
     (tmp_path / "film.srt").write_text(head + text)
     assert Subtitles(tmp_path / "film.srt").filled([(translation, [])]) == head + "\n".join(lines)
+
+
+# «before|after»
+MESSAGES = r"""# guide
+msgid ""
+msgstr "Language: en\n"
+
+#, c-format
+msgctxt "a"
+msgid "A\n\n <b>%s</b>\tC"
+msgstr ""
+"\"there\""
+
+#: b.c
+#, c-format
+«|#, fuzzy
+»msgid "%d %s, "
+"X \"100%%\"\n"
+msgstr «""|"\"%d\" %% \\ %s X\n"»
+
+«|#, fuzzy
+»msgid "one {n}"
+msgid_plural "many {n}"
+msgstr[0] «""|"{n} 1"»
+msgstr[1] «""|"{n} 2"»
+«|#, fuzzy
+»msgid "%d"
+msgid_plural "only %d"
+msgstr[0] «""|"%d 3"»
+«|#, fuzzy
+»msgid "%s\n--"
+msgstr ""«|
+"%s\n"
+"--"»
+
+#~ msgid "gone"
+#~ msgstr "no"
+"""
+
+
+@pytest.mark.parametrize(("mark", "end"), [("", "\n"), ("\ufeff", "\r\n")])
+def test_messages_without_a_translation_get_one_that_is_marked(mark: str, end: str, tmp_path: Path) -> None:
+    changes = re.compile("«([^|]*)\\|([^»]*)»")
+    before, after = ((mark + changes.sub(rf"\{side}", MESSAGES)).replace("\n", end).encode() for side in (1, 2))
+    (tmp_path / "a.po").write_bytes(before)
+    catalog = Catalog(tmp_path / "a.po")
+    assert [text.text for text in catalog.texts] == ['7 Y, X "100%"', "one X", "many X", "only 7", "X"]
+    assert catalog.numbers == [13, 17, 17, 21, 24]
+    translations = '"7" % \\ Y X', "X 1", "X 2", "7 3", "X"
+    assert catalog.filled([(text, []) for text in translations]).encode() == after
+
+
+@pytest.mark.parametrize(
+    ("message", "translation", "lost"),
+    [
+        ("%s to %s", "Y from X", ["%s"]),  # whose arguments would change places
+        ("%1$s to %2$s", "Y from X", []),
+        ("%(a)s to {b}", "Y from X", []),
+        ("{} to {}", "Y from X", ["{}"]),
+        ("%s to %d", "X X 7", ["%s"]),
+        ("%-5.2f to $HOME", "X1, Y", ["%-5.2f"]),
+        ("%s " * 8, "X " * 8, ["%s"]),  # more than there are words for
+        ("<b>%s</b> it", "X", ["b"]),
+    ],
+)
+def test_a_message_whose_translation_lacks_something_stays_as_it_is(
+    message: str, translation: str, lost: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.po").write_text(content := f'msgid "{message}"\nmsgstr ""\n')
+    catalog = Catalog(tmp_path / "a.po")
+    assert (catalog.filled([(translation, [])]) == content) == bool(lost)
+    assert sorted(catalog.texts[0].lost) == lost
+
+
+def test_what_is_no_message_is_refused_with_its_line(command: Command, tmp_path: Path) -> None:
+    messages = tmp_path / "a.po"
+    for wrong in ('msgstr ""', "msgid x", 'msgid "x"\nmsgid "y"', '"'):
+        messages.write_text(f'msgid "x"\nmsgstr ""\n\n{wrong}\n')
+        line = wrong.split("\n")[0][:40]
+        assert (
+            f"a.po, line 4: {line!r} belongs to no message: msgid, then msgstr"
+            in command("--input", messages).complaint
+        )
+    messages.write_text(f'msgid "%s {LINES[0].strip()}"\nmsgstr ""\n')
+    assert "line 1: left as it is: its translation would lack %s" in (found := command("--input", messages)).err
+    assert found.out == messages.read_text()
 
 
 def test_a_film_is_translated_and_what_is_lost_is_said_with_its_line(command: Command, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from config.training import Device, InferencePrecision
 from utils.command import Namespace, Parser, require_options_at_least
 from utils.dataset.text import require_text
 from utils.file import require_outputs
-from utils.terminal.subtitles import SUBTITLES
 
 ConfigT = TypeVar("ConfigT", SearchConfig, SamplingConfig)
 
@@ -102,10 +101,12 @@ def search_configs(own: SearchConfig, arguments: Namespace) -> tuple[SearchConfi
     return search, None
 
 
+SHAPED = re.compile(r"(?i).*\.(srt|po)(?:\.gz|\.xz)?")  # names of files of which only the texts are translated
+
 # What cannot be given at once (any of the first with any of the second), and what to do about it.
 _CONTRADICTIONS = (
     ("texts", "--input", "give one of them"),
-    ("subtitles", "--format jsonl, --format pharaoh, --n_best, --score", "their lines are no texts; leave one out"),
+    ("file in shape", "--format jsonl, --format pharaoh, --n_best, --score", "its lines are no texts; leave one out"),
     ("--log_probs, --alignment", "--format text, --format pharaoh", "give --format jsonl"),
     ("--format pharaoh", "--alternatives, --score", "give one of them"),
     ("--format pharaoh", "--n_best", "it is a line per text; give one of them"),
@@ -160,7 +161,7 @@ def _given(arguments: Namespace) -> dict[str, str]:
         if value is not None and value is not False and (option, value) != ("n_best", 1):
             given[f"--{option}"] = f"--{option}" if value is True else f"--{option} {value}"
     given |= {"no text": "no text"} if n_texts == 0 else {"texts": "texts"}
-    given |= {"subtitles": given["--input"]} if SUBTITLES.fullmatch(str(arguments.input)) else {}
+    given |= {"file in shape": given["--input"]} if SHAPED.fullmatch(str(arguments.input)) else {}
     given |= {"several texts": f"{n_texts} texts"} if n_texts > 1 else {}
     given |= {"several runs": f"{n_runs} runs"} if n_runs > 1 else {}
     return given if arguments.sample else given | {"a search": "a search"}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from utils.command import Namespace, aligned
 from utils.search.inspection import Inspector, Judgement, Position
 from utils.search.translator import Candidate, Translation
+from utils.terminal.catalog import Catalog
 from utils.terminal.subtitles import Subtitles
 from utils.text.language import looks_untokenized, refuse_other_language
 
@@ -144,16 +145,16 @@ class Presenter:
                 for one in translation.candidates:
                     yield f"{number}\t{one.score:.{_DIGITS}f}\t{one.text.replace(TAB, ' ')}"
 
-    def subtitles(self, subtitles: Subtitles, on_progress: Progress) -> str:
-        """Return a file of subtitles with its texts translated; notices have the numbers of their lines."""
-        texts = [text.text for text in subtitles.texts]
+    def in_shape(self, file: Subtitles | Catalog, on_progress: Progress) -> str:
+        """Return a file with its texts translated, and all else as it was; notices have the numbers of their lines."""
+        texts = [text.text for text in file.texts]
         for notice in self.reads.notices(texts):
             self.log(notice)
-        found, has_tags = self._translate(texts, on_progress), any(text.has_tags for text in subtitles.texts)
+        found, has_tags = self._translate(texts, on_progress), any(text.has_tags for text in file.texts)
         links = self.inspector.span_links(texts, found) if has_tags else [()] * len(texts)
-        filled = subtitles.filled([(one.text, each) for one, each in zip(found, links, strict=True)])
-        for number, one, text in zip(subtitles.numbers, found, subtitles.texts, strict=True):
-            lost = {"tags lost": f"no place in its translation for {' '.join(sorted(text.lost))}"} if text.lost else {}
+        filled = file.filled([(one.text, each) for one, each in zip(found, links, strict=True)])
+        for number, one, text in zip(file.numbers, found, file.texts, strict=True):
+            lost = {"lost": f"{file.lost} {' '.join(sorted(text.lost))}"} if text.lost else {}
             self._notify(number, notices(one) | lost)
         return filled
 
@@ -217,7 +218,7 @@ class Presenter:
         """Log how many notices of each kind were left out, and how many terms of the glossary there are."""
         for kind, count in self.n_notices.items():
             if (more := count - _MOST_NOTICES) > 0:
-                which = "" if self.shown.get("subtitles") else "; --format jsonl tells which"
+                which = "" if self.shown.get("in_shape") else "; --format jsonl tells which"
                 self.log(f"{more:,} more line{'s' * (more > 1)}: {kind}{which}")
         if self.shown.glossary is not None:
             lost = {term: n for (term, is_there), n in self.terms.most_common() if not is_there}

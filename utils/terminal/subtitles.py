@@ -9,7 +9,6 @@ from utils.dataset.text import lines_of, open_text
 from utils.text.language import HAN, KANA, unspaced_language
 from utils.text.markup import INLINE, POINTS, SpanLinks, Tag, TaggedText
 
-SUBTITLES = re.compile(r"(?i).*\.srt(?:\.gz|\.xz)?")  # names of files
 _TIME = r"[ \t]*\d+:\d\d:\d\d[,.]\d+[ \t]*"
 _HEAD = rf"\ufeff?(?:[ \t]*\d+[ \t]*\r?\n)?{_TIME}-->{_TIME}(?:[ \t].*)?\r?$"
 _SUBTITLE = re.compile(rf"^{_HEAD}((?:\n(?!{_HEAD}).*\S.*)*)", re.M)
@@ -28,16 +27,16 @@ class Subtitles:
     The lines of a subtitle are one text, but for those that begin with a dash.
     """
 
+    lost = "no place in its translation for"
+
     def __init__(self, path: Path) -> None:
-        list(lines_of(path))  # refuses what is not UTF-8, or has no text
-        with open_text(path) as file:
-            content = file.read().decode()
+        content = content_of(path)
         self.texts, self.numbers = list[TaggedText](), list[int]()
         self._parts, end = list[str](), 0  # of the file: what stands before a text, the text, and so on
         for found in _SUBTITLE.finditer(content):
             for spoken in _SPOKEN.finditer(content, *found.span(1)):
                 raw = spoken[0].rstrip()
-                text = _tagged(re.sub(r"\s*\n\s*", "" if unspaced_language([raw]) else " ", raw))
+                text = tagged(re.sub(r"\s*\n\s*", "" if unspaced_language([raw]) else " ", raw))
                 if re.search(r"\w", text.text):  # not ♪ or ?!, which need no translation
                     self._parts += [content[end : spoken.start()], raw]
                     self.numbers.append(content.count("\n", 0, spoken.start()) + 1)
@@ -58,7 +57,14 @@ class Subtitles:
         return "".join(parts)
 
 
-def _tagged(text: str) -> TaggedText:
+def content_of(path: Path) -> str:
+    """Read a file of UTF-8 text with its line ends, as `lines_of` reads its lines."""
+    list(lines_of(path))  # refuses what is not UTF-8, or has no text
+    with open_text(path) as file:
+        return file.read().decode()
+
+
+def tagged(text: str) -> TaggedText:
     """Take the tags out of a text, and the dash that it begins with."""
     parts: list[str | Tag] = [*re.split(rf"({_TAG}|^{_DASH})", text)]  # every second is one of these
     for i, raw in enumerate(map(str, parts)):

@@ -1,0 +1,115 @@
+"""Messages of a program (gettext, .po): those without a translation get one, all else stays byte for byte."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from utils.terminal.subtitles import content_of, tagged
+from utils.text.markup import SpanLinks
+
+_STRING = r'"((?:[^"\\\n]|\\.)*)"'
+_STRINGS = r"(?:[ \t]*{}[ \t]*\r?(?:\n|\Z))+".format(_STRING.replace("((?", "(?:(?"))
+_MESSAGE = re.compile(
+    rf"(?:^|(?<=\ufeff))(?P<message>(?:msgctxt{_STRINGS})?msgid(?P<one>{_STRINGS})(?:msgid_plural(?P<many>{_STRINGS}))?)"
+    rf"(?P<translations>(?:msgstr(?:\[\d+\])?{_STRINGS})+)",
+    re.M,
+)
+_FORMAT = r"%(?:\d+\$)?(?:\(\w+\))?[-+0#]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[jztL])?"
+_PLACEHOLDER = re.compile(rf"%%|(?P<number>{_FORMAT}[diu])|{_FORMAT}[A-Za-z@]|\$?\{{[\w.:!]*\}}|\$[A-Za-z_]\w*")
+_IN_ORDER = re.compile(r"%(?!\d+\$|\()|\{[:!}]")  # a placeholder without a name or a number
+_NAMES, _NUMBERS = "XYZWVUQ", "7896543"
+_ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r"}
+
+
+class Catalog:
+    """A file of messages, taken apart: `texts` are to be translated, and are of messages on the lines of these numbers.
+
+    Each line of a message is one text. What gets a translation is marked as fuzzy, which keeps programs from showing
+    it before somebody has looked at it.
+    """
+
+    lost = "left as it is: its translation would lack"
+
+    def __init__(self, path: Path) -> None:
+        self._content = content_of(path)
+        self._forms: dict[int, list[list[_Line]]] = {}  # the lines of each form, by where a message begins
+        self._lines, self.numbers = list[_Line](), list[int]()
+        for found in _MESSAGE.finditer(self._content):
+            forms = [_unquoted(found[name]) for name in ("one", "many") if found[name]]
+            if not forms[0] or _unquoted(found["translations"]):  # it is the head of the file, or has a translation
+                continue
+            used = forms if len(_heads(found)) > 1 else forms[-1:]
+            self._forms[found.start()] = [[_Line(line) for line in form.split("\n")] for form in used]
+            lines = [line for form in self._forms[found.start()] for line in form if re.search(r"\w", line.tagged.text)]
+            self._lines += lines
+            self.numbers += [self._content.count("\n", 0, found.start()) + 1] * len(lines)
+        self.texts = [line.tagged for line in self._lines]
+        rest = _MESSAGE.sub(lambda found: "\n" * found[0].count("\n"), self._content)
+        for number, line in enumerate(rest.split("\n"), 1):
+            if (strange := line.strip(" \t\r\ufeff")) and not strange.startswith("#"):
+                raise ValueError(f"{path}, line {number}: {strange[:40]!r} belongs to no message: msgid, then msgstr")
+
+    def filled(self, translations: Sequence[tuple[str, SpanLinks]]) -> str:
+        """Return the file with these translations, and their links, but for those that lack a placeholder or a tag."""
+        for line, found in zip(self._lines, translations, strict=True):
+            line.fill(*found)
+        return _MESSAGE.sub(self._translated, self._content)
+
+    def _translated(self, found: re.Match[str]) -> str:
+        forms = self._forms.get(found.start(), [])
+        lines = [line for form in forms for line in form]
+        if not any(line.translation for line in lines) or any(line.tagged.lost for line in lines):
+            return found[0]
+        end = "\r\n" if "\r\n" in found[0] else "\n"
+        each = [_quoted([line.translation or line.raw for line in form], end) for form in forms]
+        # the first form is that of one thing, in most languages
+        translations = [f"{head} {each[min(i, len(each) - 1)]}{end}" for i, head in enumerate(_heads(found))]
+        return f"#, fuzzy{end}{found['message']}{''.join(translations)}"
+
+
+class _Line:
+    """A line of a message; in `tagged`, a short word that a model copies stands for each placeholder (%s, {name})."""
+
+    def __init__(self, raw: str) -> None:
+        self.raw, self.translation = raw, ""
+        self._placeholders: dict[str, str] = {}  # by what stands for each
+        free = [iter([word for word in words if word not in raw]) for words in (_NAMES, _NUMBERS)]
+
+        def stand_in(found: re.Match[str]) -> str:
+            if found[0] == "%%":
+                return "%"
+            word = next(free[found["number"] is not None], found[0])
+            self._placeholders[word] = found[0]
+            return word
+
+        self.tagged = tagged(_PLACEHOLDER.sub(stand_in, raw))
+
+    def fill(self, translation: str, links: SpanLinks) -> None:
+        """Take a translation; what it does not have exactly once, or in another order, is then in `tagged.lost`."""
+        filled, of = self.tagged.filled(translation, links), self._placeholders
+        filled = filled.replace("%", "%%") if "%%" in self.raw else filled
+        words = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, of)) or '$.'})(?![A-Za-z0-9])")
+        found, in_order = words.findall(filled), [word for word in of if _IN_ORDER.match(of[word])]
+        wrong = [word for word in of if found.count(word) != 1]
+        if not wrong and [word for word in found if word in in_order] != in_order:
+            wrong = in_order
+        self.tagged.lost |= {of[word] for word in wrong}
+        self.translation = words.sub(lambda word: of[word[0]], filled)
+
+
+def _heads(message: re.Match[str]) -> list[str]:
+    """Return `msgstr`, or `msgstr[0]` and so on: as many as the language has forms."""
+    return re.findall(r"^msgstr\S*", message["translations"], re.M)
+
+
+def _unquoted(strings: str) -> str:
+    """Return what the strings of a message say together."""
+    said = "".join(re.findall(_STRING, strings))
+    return re.sub(r"\\.", lambda found: _ESCAPES.get(found[0], found[0][1:]), said)
+
+
+def _quoted(lines: Sequence[str], end: str) -> str:
+    """Write the lines of a message as strings."""
+    escaped = [re.sub(r'[\\"]', r"\\\g<0>", line).replace("\t", "\\t").replace("\r", "\\r") for line in lines]
+    strings = [f'"{line}\\n"' for line in escaped[:-1]] + ([f'"{escaped[-1]}"'] if escaped[-1] else [])
+    return strings[0] if len(strings) == 1 else end.join(['""', *strings])
