@@ -5,8 +5,8 @@ from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 
-from config.help import texts_of
-from config.serving import Limits
+from config.reader import texts_of
+from config.search import Limits
 from const.corpora import VERSION
 from const.path import PICKLES
 from utils.command import Parser, needing_group, run_command

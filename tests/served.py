@@ -11,8 +11,7 @@ import httpx
 import torch
 from fastapi import FastAPI
 
-from config.search import SearchConfig
-from config.serving import Limits
+from config.search import Limits, SearchConfig
 from const.token import EOS
 from tests.tiny import MODEL, lively, tokenizers
 from utils.search.translator import Candidate, Piece, Translation, Translator

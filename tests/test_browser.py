@@ -24,8 +24,7 @@ from PIL import Image
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from bench.serve import served
-from config.search import SearchConfig
-from config.serving import Limits
+from config.search import Limits, SearchConfig
 from const.token import EOS
 from tests import tiny
 from tests.samples import HOSTILE, HOSTILE_PAIR, PAIR, page_data, recorded

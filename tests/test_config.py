@@ -22,15 +22,13 @@ from config.data import CleanConfig, DataConfig, LabelledConfig
 from config.group import Bound
 from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig
 from config.reader import fields_of, group_of, layer_from_options, names_of
-from config.recipe import BY_PAIRS, recipe
-from config.recipe import PAIRS as SIZES
 from config.search import SearchConfig
 from config.training import OptimizerConfig, TranslationTrainingConfig
 from const.path import PRESET
 from models.bert import BertClassifier, BertForPreTraining
 from models.transformer_xl import TransformerXL
 from utils import arguments as arguments_module
-from utils.arguments import Arguments, as_options, as_text, read_arguments
+from utils.arguments import BY_PAIRS, SIZES, Arguments, as_options, as_text, read_arguments, recipe
 from utils.arguments import settings as settings_of
 from utils.config import (
     CONFIG_TYPES,

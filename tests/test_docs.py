@@ -22,7 +22,7 @@ from bench import results as results_module
 from bench.results import RESULTS, SAMPLES, TABLES, published_table, result_table, translations_page, with_table
 from config.data import DataConfig, TokenizerConfig
 from config.reader import names_of
-from config.serving import Limits
+from config.search import Limits
 from const.corpora import CORPORA
 from const.path import FIGURE, PICKLES, ROOT
 from docs.notebook import main as write_notebooks

@@ -26,7 +26,6 @@ from models.transformer import Transformer
 from tests.tiny import MODEL, TEXT, lively, sources, tokenizers, translating, written_out
 from tests.tree import Ids, Tree, assert_drawn_by, real, repeats, up_to
 from utils.search import beam, forced, inspection
-from utils.search.bayes_risk import by_expected_chrf, pairwise_chrf
 from utils.search.beam import batch_height, beam_search, drop_finished, largest
 from utils.search.constraint import NEVER, Ensemble, Searchable
 from utils.search.forced import (
@@ -44,7 +43,7 @@ from utils.search.forced import (
 from utils.search.glossary import Glossary, Wanted
 from utils.search.inspection import Inspector, WordAligner
 from utils.search.sampling import candidates, greedy_search, inverse_cdf, sample
-from utils.search.translator import Translator, within_budget
+from utils.search.translator import Translator, by_expected_chrf, pairwise_chrf, within_budget
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, id_of_each
 
 CPU = torch.device("cpu")

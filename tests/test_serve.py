@@ -31,7 +31,7 @@ from starlette.exceptions import HTTPException
 import serve
 from bench import serve as bench
 from bench.serve import Answer, Measurement
-from config.serving import Limits
+from config.search import Limits
 from const.path import ROOT
 from const.token import EOS
 from tests.served import Scribe, ask, eventually, line_translator, route, serving, translator
@@ -671,7 +671,7 @@ def test_an_address_that_cannot_be_had_is_refused() -> None:
 
 # works on a text when a line of standard input lets it
 SERVER = """
-from config.serving import Limits
+from config.search import Limits
 from tests.served import Scribe
 from utils.command import run_command
 from utils.serve.api import create_app

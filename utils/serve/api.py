@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from config.serving import Limits
+from config.search import Limits
 from const.corpora import VERSION
 from const.token import UNK_ID
 from utils.command import page_template

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from config.data import primary_language
-from config.serving import Limits
+from config.search import Limits
 from const.token import EOS
 from models.recurrent import EncoderDecoder
 from utils.search.forced import mean_cross_attention

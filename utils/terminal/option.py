@@ -8,8 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from config.help import texts_of
-from config.reader import fields_of
+from config.reader import fields_of, texts_of
 from config.search import SamplingConfig, SearchConfig
 from config.training import Device, InferencePrecision
 from utils.command import Namespace, Parser, require_options_at_least
