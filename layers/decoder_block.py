@@ -9,17 +9,7 @@ from layers.residual import Residual
 
 
 class DecoderBlock(nn.Module):
-    """One of the N layers of a decoder.
-
-    Args:
-        self_attention: each target position attends to itself and those before it.
-        cross_attention: each target position attends to the source.
-        feed_forward: applied to each position separately.
-        d_model: width.
-        dropout: probability of dropping a component of a sub-layer's output.
-        norm_first: norm before each sub-layer (True) or after it (False).
-        norm_eps: added to the variance before a norm divides by its square root.
-    """
+    """One of the N layers of a decoder; `dropout`, `norm_first` and `norm_eps` are as for `Residual`."""
 
     def __init__(
         self,
@@ -61,10 +51,7 @@ class DecoderBlock(nn.Module):
         """Process one more target position for each of R rows, R a multiple of the N sentences that `source` holds.
 
         The rows of a sentence (its beams) are adjacent. They attend to its source as R / N queries side by side, so
-        that the source is never repeated.
-
-        Returns:
-            The output, and `past` with this position appended.
+        that the source is never repeated. Returned are the output, and `past` with this position appended.
         """
 
         def attend_self(x: Tensor) -> Tensor:

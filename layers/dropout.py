@@ -25,16 +25,8 @@ class Dropout(nn.Module):
     """Drop components while training.
 
     On a CPU torch draws a random number of 53 bits for each component, which takes a fifth of a training step. Eight
-    bits are enough, so one draw of 64 bits serves eight components, and p is rounded to a multiple of 1 / 256 there.
-
-    Args:
-        p: probability of dropping a component: 0, or 0.002 to 0.998, which eight bits can tell from 0 and from 1.
-
-    Attributes:
-        byte_p: p as rounded on a CPU.
-
-    Raises:
-        ValueError: p is not such a probability.
+    bits are enough, so one draw of 64 bits serves eight components, and p is rounded to a multiple of 1 / 256 there:
+    `byte_p`. So p is 0, or 0.002 to 0.998, which eight bits can tell from 0 and from 1.
     """
 
     def __init__(self, p: float = 0.0) -> None:

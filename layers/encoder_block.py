@@ -13,16 +13,7 @@ from layers.residual import Residual
 
 
 class EncoderBlock(nn.Module):
-    """One of the N layers of an encoder.
-
-    Args:
-        self_attention: each position attends to all positions.
-        feed_forward: applied to each position separately.
-        d_model: width.
-        dropout: probability of dropping a component of a sub-layer's output.
-        norm_first: norm before each sub-layer (True) or after it (False).
-        norm_eps: added to the variance before a norm divides by its square root.
-    """
+    """One of the N layers of an encoder; `dropout`, `norm_first` and `norm_eps` are as for `Residual`."""
 
     def __init__(
         self,
@@ -47,10 +38,8 @@ class EncoderBlock(nn.Module):
     ) -> Float[Tensor, "B S D"]:
         """Process all positions at once; mask as in `layers.mask`: True = may attend.
 
-        Args:
-            x: the input.
-            mask: covers the memory, then x.
-            memory: this layer's input at the positions before x (norm last only: it is not normed).
+        The memory is this layer's input at the positions before x (norm last only: it is not normed), and the mask
+        covers the memory, then x.
         """
 
         def attend(x: Tensor) -> Tensor:

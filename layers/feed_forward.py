@@ -18,14 +18,7 @@ ACTIVATION: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """Two linear layers, applied to each position separately.
-
-    Args:
-        d_model: width of the input and the output.
-        d_ff: width between the two.
-        activation: f.
-        dropout: probability of dropping a component of f's output.
-    """
+    """Two linear layers, applied to each position separately; `dropout` is that of f's output."""
 
     def __init__(self, d_model: int, d_ff: int, activation: Activation = "relu", dropout: float = 0.0) -> None:
         super().__init__()

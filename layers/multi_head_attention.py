@@ -33,13 +33,10 @@ class MultiHeadAttention(nn.Module):
 
     Args:
         d_model: width of the input and the output.
-        n_heads: number of heads; divides d_model.
+        n_heads: divides d_model.
         attention: the attention itself, explicit or fused; explicit and without dropout when not given.
         score_bias: a module (query, key) -> (B, H, T, S) whose result is added to QKᵀ.
         rotary: turns queries and keys by their positions; for self-attention, whose last query is at its last key.
-
-    Raises:
-        ValueError: n_heads does not divide d_model.
     """
 
     def __init__(

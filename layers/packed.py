@@ -33,12 +33,7 @@ def packed(module: ModuleT, dtype: torch.dtype, int8: bool = False) -> ModuleT:
 
     Nothing is shared with the original, which may continue training. A decoder block of another kind, or one with
     another kind of attention, feed-forward layer or norm in it, keeps its own `step`; so does one whose code has been
-    changed without its twin here, and a warning says so.
-
-    Args:
-        module: a network.
-        dtype: precision of the matrix products.
-        int8: round all weights to eight bits.
+    changed without its twin here, and a warning says so. `dtype` and `int8` are as for `PackedLinear`.
     """
     linears = (part for part in module.modules() if isinstance(part, nn.Linear))
     twin = copy.deepcopy(module, {id(linear): PackedLinear(linear, dtype, int8) for linear in linears})
@@ -116,9 +111,6 @@ class PackedLinear(nn.Module):
         linear: the layer; its weight is copied.
         dtype: precision of the product; x is cast to it.
         int8: round each weight to a multiple, -127 to 127, of a 127th of the largest in its row of the matrix.
-
-    Raises:
-        ValueError: int8 with a number of inputs that torch's product cannot read.
     """
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype, int8: bool = False) -> None:
@@ -201,13 +193,9 @@ class PackedDecoderBlock(DecoderBlock):
 def packed_block(
     block: DecoderBlock, original: MultiHeadAttention, dtype: torch.dtype, int8: bool = False
 ) -> PackedDecoderBlock:
-    """Pack a block whose layers are already packed.
+    """Pack a block whose layers are already packed, and which is not to be used afterwards.
 
-    Args:
-        block: the block, not to be used afterwards.
-        original: its self-attention before it was packed.
-        dtype: precision of the matrix products.
-        int8: round its weights to eight bits.
+    `original` is its self-attention before it was packed.
     """
     projections = (original.query, original.key_value)
     joint = nn.Linear(original.query.in_features, sum(linear.out_features for linear in projections), device="meta")

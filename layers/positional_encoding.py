@@ -24,10 +24,7 @@ def sinusoid(length: int, d_model: int) -> Float[Tensor, "L D"]:
 class SinusoidalPositionalEncoding(nn.Module):
     """Sinusoidal positions: dropout(x + PE).
 
-    Args:
-        d_model: width.
-        max_length: number of precomputed positions; for a longer input the table is recomputed at each call.
-        dropout: probability of dropping a component of the sum.
+    `max_length` positions are precomputed; for a longer input the table is recomputed at each call.
     """
 
     table: Tensor
@@ -45,13 +42,7 @@ class SinusoidalPositionalEncoding(nn.Module):
 
 
 class LearnedPositionalEncoding(nn.Module):
-    """Learned positions: dropout(x + P) with a trained table P, as in BERT (Devlin et al. 2019).
-
-    Args:
-        d_model: width.
-        max_length: number of positions.
-        dropout: probability of dropping a component of the sum.
-    """
+    """Learned positions: dropout(x + P) with a trained table P, as in BERT (Devlin et al. 2019)."""
 
     def __init__(self, d_model: int, max_length: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -60,11 +51,7 @@ class LearnedPositionalEncoding(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B L D"], start: int = 0) -> Float[Tensor, "B L D"]:
-        """Add the positions start .. start + L - 1.
-
-        Raises:
-            ValueError: a position is past the end of the table.
-        """
+        """Add the positions start .. start + L - 1, which the table must have."""
         end = start + x.size(1)
         if end > self.table.num_embeddings:
             raise ValueError(
@@ -75,11 +62,7 @@ class LearnedPositionalEncoding(nn.Module):
 
 
 class NoPositionalEncoding(nn.Module):
-    """Nothing is added: dropout(x), where the attention itself knows the positions, or nothing does.
-
-    Args:
-        dropout: probability of dropping a component.
-    """
+    """Nothing is added: dropout(x), where the attention itself knows the positions, or nothing does."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()

@@ -25,13 +25,8 @@ def recorded_calls(modules: Iterable[nn.Module]) -> Iterator[list[tuple[Any, Any
 def recorded_weights(attentions: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
     """Within the block, append the weights (B, H, T, S) of each of these attentions to the list as it is called.
 
-    The fused kernel has no weights, so within the block it is replaced by its explicit twin, which computes the same.
-
-    Args:
-        attentions: multi-head attentions; or what returns its weights second, as an explicit kernel does.
-
-    Raises:
-        ValueError: a bare fused kernel, which cannot be replaced.
+    They are multi-head attentions, or what returns its weights second, as an explicit kernel does. The fused kernel has
+    no weights, so within the block its explicit twin, which computes the same, replaces it in a multi-head attention.
     """
     weights: list[Tensor] = []
     with ExitStack() as afterwards:
@@ -51,14 +46,7 @@ def recorded_weights(attentions: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
 def silenced_head(attention: MultiHeadAttention, head: int) -> Iterator[None]:
     """Within the block, the output projection reads zeros in place of this head's output.
 
-    MHAtt(x) = Σ_h ξ_h Att_h(x) with ξ_h = 0 for one head, Michel et al. 2019, 2.3.
-
-    Args:
-        attention: explicit or fused attention, whose layers may be packed.
-        head: number of the head, counted from 0.
-
-    Raises:
-        ValueError: there is no such head.
+    MHAtt(x) = Σ_h ξ_h Att_h(x) with ξ_h = 0 for one head, counted from 0, Michel et al. 2019, 2.3.
     """
     n_heads = attention.n_heads
     if not 0 <= head < n_heads:

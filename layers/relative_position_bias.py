@@ -11,12 +11,7 @@ class RelativePositionBias(nn.Module):
 
     Used as the `score_bias` of `MultiHeadAttention`. The last query is at the last key, as in
     `layers.mask.causal_mask`; a key after its query gets some finite number, which a mask must hide.
-
-    Args:
-        d_model: width of the sinusoid.
-        n_heads: number of heads; divides d_model.
-        u: added to every query that is compared with a key.
-        v: added to every query that is compared with a distance. Layers may share both.
+    u is added to every query that is compared with a key, v where it is with a distance; layers may share both.
     """
 
     table: Tensor

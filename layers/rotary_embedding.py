@@ -18,12 +18,7 @@ def rotations(length: int, width: int) -> Complex[Tensor, "L P"]:
 class RotaryEmbedding(nn.Module):
     """Turns queries or keys by their positions: components 2j and 2j + 1 are one complex number, times e^{i p θ_j}.
 
-    Args:
-        width: K, width of a head; even.
-        max_length: number of precomputed positions; for a longer input the table is recomputed at each call.
-
-    Raises:
-        ValueError: an odd width, whose components make no pairs.
+    `width` is K, that of a head. `max_length` positions are precomputed, as for the sinusoid.
     """
 
     table: Tensor

@@ -33,7 +33,7 @@ class ScaledDotProductAttention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         bias: Float[Tensor, "B H T S"] | None = None,
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T S"] | None]:
-        """Mix the values by how well their keys fit the query.
+        """Return the values mixed by how well their keys fit the query, and the weights, which sum to 1 over S.
 
         Args:
             query: what is looked for.
@@ -41,9 +41,6 @@ class ScaledDotProductAttention(nn.Module):
             value: what is mixed.
             mask: True = may attend; each query must see at least one key (none at all gives NaN).
             bias: added to QKᵀ before scaling, such as Transformer-XL's relative positions.
-
-        Returns:
-            The mixed values and the weights, which sum to 1 over S.
         """
         scores = query @ key.transpose(-2, -1)
         if bias is not None:

@@ -22,16 +22,7 @@ _STD = 0.02  # initial standard deviation of every matrix and embedding, as in t
 
 
 class Bert(nn.Module):
-    """Ids in, a contextual vector for each position out.
-
-    Args:
-        config: the architecture.
-        vocab: number of tokens.
-        pad_id: the padding token.
-
-    Raises:
-        ValueError: n_heads does not divide d_model.
-    """
+    """Ids in, a contextual vector for each position out."""
 
     def __init__(self, config: BertConfig, vocab: int, pad_id: int = PAD_ID) -> None:
         super().__init__()
@@ -63,15 +54,10 @@ class Bert(nn.Module):
         segments: Int[Tensor, "B L"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B L D"]:
-        """Return the output of the last block.
+        """Return the output of the last block, for at most `max_length` positions.
 
-        Args:
-            ids: token ids.
-            segments: number of each token's sentence; None: all belong to the first.
-            mask: as in `layers.mask`; None: all positions attend to everything but padding.
-
-        Raises:
-            ValueError: the input is longer than max_length.
+        Without `segments`, the numbers of the tokens' sentences, all belong to the first. Without a mask, as in
+        `layers.mask`, all positions attend to everything but padding.
         """
         mask = padding_mask(ids, self.pad_id) if mask is None else mask
         x = self.embed(ids, segments)
@@ -87,11 +73,7 @@ class Bert(nn.Module):
 
 
 class Pooler(nn.Module):
-    """tanh(W h + b) of the first position, [CLS], or of a mean: a vector for the whole input.
-
-    Args:
-        d_model: width.
-    """
+    """tanh(W h + b) of the first position, [CLS], or of a mean: a vector for the whole input."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -105,12 +87,7 @@ class Pooler(nn.Module):
 
 
 class MaskedLanguageHead(nn.Module):
-    """Predicts masked tokens: norm(f(W h + b)), then its product with each token embedding, plus a bias.
-
-    Args:
-        config: the architecture of the BERT that feeds the head.
-        embedding: the BERT's token embedding, tied to the output.
-    """
+    """Predicts masked tokens: norm(f(W h + b)), then its product with each token embedding of the BERT, plus a bias."""
 
     def __init__(self, config: BertConfig, embedding: nn.Embedding) -> None:
         super().__init__()
@@ -142,7 +119,7 @@ class Prediction(NamedTuple):
 
 
 class BertForPreTraining(nn.Module):
-    """BERT with its pre-training heads. Arguments as for `Bert`.
+    """BERT with its pre-training heads.
 
     `next_sentence` predicts from the pooled vector whether the second sentence follows the first: class 1 is yes.
     """
@@ -168,14 +145,7 @@ class BertForPreTraining(nn.Module):
 
 
 class BertClassifier(nn.Module):
-    """BERT that classifies its input.
-
-    Args:
-        config: the architecture.
-        vocab: number of tokens.
-        n_classes: number of classes.
-        pad_id: the padding token.
-    """
+    """BERT that classifies its input."""
 
     def __init__(self, config: ClassifierConfig, vocab: int, n_classes: int, pad_id: int = PAD_ID) -> None:
         super().__init__()

@@ -47,17 +47,7 @@ class TransformerState(NamedTuple):
 
 
 class Transformer(nn.Module):
-    """Source ids in, logits of the next target token out.
-
-    Args:
-        config: the architecture.
-        src_vocab: number of source tokens.
-        tgt_vocab: number of target tokens.
-
-    Raises:
-        ValueError: tie="all" with vocabularies of different sizes or with a BERT; a BERT of another width; n_heads
-            does not divide d_model.
-    """
+    """Source ids in, logits of the next target token out; both vocabularies are given by their sizes."""
 
     def __init__(self, config: TransformerConfig, src_vocab: int, tgt_vocab: int) -> None:
         super().__init__()

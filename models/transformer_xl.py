@@ -34,15 +34,7 @@ class Memory(NamedTuple):
 
 
 class TransformerXL(nn.Module):
-    """Token ids in, logits of the next token out, a segment at a time.
-
-    Args:
-        config: the architecture.
-        vocab: number of tokens.
-
-    Raises:
-        ValueError: n_heads does not divide d_model.
-    """
+    """Token ids in, logits of the next token out, a segment at a time."""
 
     def __init__(self, config: TransformerXLConfig, vocab: int) -> None:
         super().__init__()
@@ -86,18 +78,16 @@ class TransformerXL(nn.Module):
         document: Int[Tensor, "B T"] | None = None,
         memory_length: int | None = None,
     ) -> tuple[Float[Tensor, "B T D"], Memory]:
-        """Read the next segment; a position attends to itself and to those before it in its own document.
+        """Return the hidden states of the next segment, which `project` turns into logits, and the new memory.
 
-        Padding follows the real tokens of a row, under a document number of its own.
+        A position attends to itself and to those before it in its own document. Padding follows the real tokens of a
+        row, under a document number of its own.
 
         Args:
             ids: the segment.
             memory: what was read before, of any length.
             document: number of the document that each position belongs to; None: the memory's last document continues.
             memory_length: positions to remember from now on; None: as many as in training.
-
-        Returns:
-            The hidden states, which `project` turns into logits of the next tokens, and the new memory.
         """
         kept = self.config.memory_length if memory_length is None else memory_length
         if document is None:

@@ -11,15 +11,13 @@ from layers.multi_head_attention import MultiHeadAttention
 def initialise(module: nn.Module, pad_id: int | None = None, initialisation: Initialisation = "unit_variance") -> None:
     """Initialise every weight of a network, so that none keeps whatever was in memory.
 
-    Matrices are Xavier-uniform (Glorot & Bengio 2010), biases 0, norms 1 and 0.
+    Matrices are Xavier-uniform (Glorot & Bengio 2010), biases 0, norms 1 and 0. The row `pad_id` of every token
+    embedding starts at zero. What `initialisation` changes:
 
-    Args:
-        module: the network.
-        pad_id: the row of every token embedding that starts at zero.
-        initialisation: unit_variance: an embedding has standard deviation D^-½, so that after scaling by √D it has
-            unit variance and, tied to the output, gives logits of unit variance too; query, key and value are slices
-            of one (3D, D) matrix. xavier_uniform: tables of embeddings and positions are treated as any other matrix,
-            and query, key and value as a (D, D) matrix each.
+    - unit_variance: an embedding has standard deviation D^-½, so that after scaling by √D it has unit variance and,
+      tied to the output, gives logits of unit variance too; query, key and value are slices of one (3D, D) matrix.
+    - xavier_uniform: tables of embeddings and positions are treated as any other matrix, and query, key and value as a
+      (D, D) matrix each.
     """
     alone = initialisation == "xavier_uniform"
     for part in module.modules():
@@ -47,12 +45,8 @@ def initialise(module: nn.Module, pad_id: int | None = None, initialisation: Ini
 def initialise_truncated(module: nn.Module, std: float, pad_id: int | None = None) -> None:
     """Initialise every weight of a network as BERT does (Devlin et al. 2019).
 
-    Matrices and embeddings are normal, truncated at two standard deviations; biases are 0, norms 1 and 0.
-
-    Args:
-        module: the network.
-        std: standard deviation before truncation.
-        pad_id: the row of every token embedding that starts at zero.
+    Matrices and embeddings are normal, truncated at two standard deviations `std`; biases are 0, norms 1 and 0. The row
+    `pad_id` of every token embedding starts at zero.
     """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
@@ -66,11 +60,7 @@ def initialise_truncated(module: nn.Module, std: float, pad_id: int | None = Non
 
 
 def tie(owner: nn.Linear | nn.Embedding, *others: nn.Linear | nn.Embedding) -> None:
-    """Make `others` share the weight of `owner` (Press & Wolf 2017), so that it is learned only once.
-
-    Raises:
-        ValueError: the shapes differ.
-    """
+    """Make `others` share the weight of `owner` (Press & Wolf 2017), so that it is learned only once."""
     for other in others:
         if other.weight.shape != owner.weight.shape:
             raise ValueError(

@@ -320,10 +320,8 @@ def prefetched(items: Iterable[X], pin: bool = False) -> Generator[X, None, None
     """Yield the same items in the same order, some of them made ahead by a thread during an update.
 
     The thread ends when the items do, when making one fails (taking it then raises the exception), and when the
-    iterator is closed or discarded half-way.
-
-    Args:
-        pin: put tensors and batches (also in tuples and lists) into pinned memory, from which a GPU copies by itself.
+    iterator is closed or discarded half-way. With `pin`, tensors and batches (also in tuples and lists) are put into
+    pinned memory, from which a GPU copies by itself.
     """
     rest = iter(items)
 

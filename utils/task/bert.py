@@ -215,11 +215,7 @@ def fill_in(
 def show_attention(filler: MaskFiller, text: str, name: str, path: Path) -> None:
     """Draw where every head of every layer of a BERT looks while it fills in the [MASK]s of a text.
 
-    Args:
-        filler: the BERT.
-        text: with at least one [MASK].
-        name: of the BERT, for the page.
-        path: where to draw: a page to explore (.html) or a picture (.png).
+    The drawing is a page to explore (.html), which has the BERT's name, or a picture (.png).
     """
     from utils.visualize.attention import Pair, show_map  # imports Matplotlib, which is slow
 
