@@ -1,6 +1,5 @@
 """Score translations: `python evaluate.py run [RUN]`, or another verb; `curves` draws trainings."""
 
-from const.corpora import VERSION
 from utils.command import Parser, run_command
 from utils.evaluation.metric import sampling_seed
 from utils.evaluation.verbs import ARGUMENTS, VERBS, refuse_overwriting
@@ -10,7 +9,6 @@ def build_parser() -> Parser:
     """Build the parser with all verbs and their options."""
     parser = Parser(
         prog="evaluate.py",
-        version=VERSION,
         usage="python evaluate.py VERB ... (python evaluate.py VERB --help shows its options)",
         description="Score translations by BLEU, chrF2, chrF2++ and TER, with sacreBLEU's signatures and intervals.",
         epilog="""examples:

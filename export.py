@@ -4,7 +4,6 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from const.corpora import VERSION
 from utils.command import Parser, run_command
 from utils.config import (
     ClassificationConfig,
@@ -29,7 +28,6 @@ def build_parser() -> Parser:
     """Build the parser with all options."""
     parser = Parser(
         prog="export.py",
-        version=VERSION,
         usage="python export.py [RUN] --to FORMAT --output PATH [--quantization TYPE]",
         description="Write a trained run in a format that other programs read, with its vocabulary and a README.md "
         "that explains its use. CTranslate2 translates on CPUs and GPUs without PyTorch; Argos Translate and "

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from config.search import SamplingConfig
-from const.corpora import VERSION
 from utils.command import Namespace, Parser, aligned, require_options_at_least, run_command
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig
 from utils.dataset.text import decoded_lines
@@ -27,7 +26,6 @@ def build_parser() -> Parser:
     """Build the parser with all verbs and their options."""
     parser = Parser(
         prog="predict.py",
-        version=VERSION,
         usage="python predict.py VERB ... (python predict.py VERB --help shows its options)",
         description="Use what was trained besides translators: a BERT, a classifier, a language model.",
         epilog=_EXAMPLES,

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from config.reader import texts_of
 from config.search import Limits
-from const.corpora import VERSION
 from const.path import PICKLES
 from utils.command import Parser, needing_group, run_command
 from utils.file import read_json
@@ -25,7 +24,6 @@ def build_parser() -> Parser:
     """Build the parser with all options."""
     parser = Parser(
         prog="serve.py",
-        version=VERSION,
         usage="python serve.py [--run RUN ...] [--host HOST] [--port PORT] [options]",
         description="Serve trained runs: a page that translates as you type, and a LibreTranslate-compatible API.",
         epilog="""examples:

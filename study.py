@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from config.reader import Text, layer_from_file, read
-from const.corpora import VERSION
 from const.path import FIGURE
 from utils.command import Namespace, Parser, needing_group, require_options_at_least, run_command
 from utils.file import require_outputs
@@ -20,7 +19,6 @@ def build_parser() -> Parser:
     """Build the parser of all options."""
     parser = Parser(
         prog="study.py",
-        version=VERSION,
         usage="python study.py STUDY.yaml [--trials N] [--best FILE] [--report] [--json FILE] [--folder FOLDER]",
         description="Run the many trainings of a study file. A file with a space is searched for better settings than "
         "a preset's with Optuna; hopeless trainings are given up early. In a file with switches and seeds, a base and "

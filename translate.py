@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 from tqdm import tqdm
 
-from const.corpora import VERSION
 from utils.command import Namespace, Parser, run_command
 from utils.dataset.text import decoded_lines, open_text
 from utils.export import EXPORTED
@@ -36,7 +35,6 @@ def build_parser() -> Parser:
     """Build the parser with all options."""
     parser = Parser(
         prog="translate.py",
-        version=VERSION,
         usage="python translate.py [TEXT ...] [--run RUN] [--input FILE] [--output FILE] [options]",
         description="Translate texts with a trained run; without texts, each line of a file or of standard input.",
         epilog="""examples:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from config.data import DataConfig
 from config.reader import Layer, default_at, described, layer_from_options, merged, names_of
-from const.corpora import VERSION
 from const.path import CORPUS, PRESET
 from utils.command import Parser
 from utils.config import (
@@ -46,7 +45,6 @@ def build_parser(config_type: type[AnyConfig] = TranslationConfig, given: Layer 
         description="Train a translator, a BERT, a Transformer-XL or a classifier; without options: KFTT, Japanese to "
         "English, on a GPU. The options below are those of the task that --config or --task names.",
         epilog=_EXAMPLES,
-        version=VERSION,
     )
     _add_choice_of_settings(parser)
     parser.add_argument(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tqdm import tqdm
 
 from config.reader import near_name
+from const.corpora import VERSION
 from const.path import ROOT
 from utils.file import from_here
 from utils.memory import is_out_of_memory
@@ -58,19 +59,17 @@ class Namespace(argparse.Namespace):
 class Parser(argparse.ArgumentParser):
     """A parser whose mistakes are one line with the nearest option, and whose options may be typed with - or _.
 
-    In its help, the description is wrapped, and examples (`epilog`) keep their lines.
-
-    Args:
-        options: those of `ArgumentParser`; and `version`, if `--version` shows one.
+    Its help wraps the description, and keeps the lines of examples (`epilog`). A command has --version; verbs and
+    benchmarks, whose `prog` is no file, do not.
     """
 
-    def __init__(self, version: str | None = None, description: str = "", **options: Any) -> None:
+    def __init__(self, description: str = "", **options: Any) -> None:
         wrapped = textwrap.fill(description, shutil.get_terminal_size().columns - 2)  # as argparse wraps options
         as_it_stands = argparse.RawDescriptionHelpFormatter
         # no abbreviations: `--resum` taken as `--resume` would be a surprise
         super().__init__(description=wrapped, formatter_class=as_it_stands, allow_abbrev=False, **options)
-        if version is not None:
-            self.add_argument("--version", action="version", version=f"%(prog)s {version}")
+        if self.prog.endswith(".py"):
+            self.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse with every option spelled as it was declared; of a verb, too."""
