@@ -31,11 +31,7 @@ def primary_language(code: str) -> str:
 
 
 def require_language(**codes: str) -> None:
-    """Refuse what is no language code, by which texts are scored and split into sentences.
-
-    Args:
-        codes: codes by the names of their settings.
-    """
+    """Refuse what is no language code, by which texts are scored and split into sentences; settings by their names."""
     for name, code in codes.items():
         language = primary_language(code)
         if language in _MISTAKEN:
@@ -307,12 +303,7 @@ class BatchConfig(Group):
         return f"a single pair fills it, so lower --batch.max_tokens (now {self.max_tokens})"
 
     def require_positions(self, positions: int, option: str = "model.max_length") -> None:
-        """Refuse settings whose batches may be longer than a learned table of positions.
-
-        Args:
-            positions: rows of the table.
-            option: the option that sets the size of the table.
-        """
+        """Refuse settings whose batches may be longer than a learned table of positions, of the size of an option."""
         longest = -(-self.max_tokens // self.length_multiple) * self.length_multiple
         if longest > positions:
             raise ValueError(

@@ -65,9 +65,7 @@ class OptimizerConfig(Group):
     def ending_at(self, max_steps: int | None, max_minutes: float | None = None) -> Self:
         """Return the settings with the place of the decay filled in, so that it ends with the training.
 
-        Args:
-            max_steps: number of updates of the training, if known.
-            max_minutes: its length in time, if bounded; a cosine must know one of the two.
+        A cosine must know the number of updates or a bound of the time.
         """
         if self.schedule == "trapezoid" and max_steps is not None and self.decay_from is None:
             decay_steps = self.decay_steps or max(1, max_steps // 5)
@@ -126,11 +124,7 @@ class TrainingConfig(Group):
     seed: int = bounded(1, least=0, most=2**32 - 1)
 
     def require_score(self, *known: str) -> None:
-        """Refuse to select weights by a score that the task does not have.
-
-        Args:
-            known: the task's scores besides the loss.
-        """
+        """Refuse to select weights by a score that the task does not have: neither the loss nor one of those known."""
         if self.select_by not in ("loss", *known):
             raise ValueError(
                 f"select_by={self.select_by} is not scored by this task: give {', '.join((*known, 'loss'))}"

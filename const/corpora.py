@@ -4,43 +4,29 @@ A file is identified by its git blob hash (SHA-1 of `blob <size>\0` + content), 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 VERSION = "0.1.0"  # of Miyako; must match pyproject.toml
 
 
 @dataclass(frozen=True)
 class CorpusSpec:
-    """A published corpus.
+    """A published corpus."""
 
-    Attributes:
-        name: name of the corpus and of its folder under corpus/
-        homepage: where people can read about it and find the original
-        url: address of its archive, or, with `{file}` in it, of each individual file
-        download_mb: approximate size of the download in megabytes
-        licence: its licence
-        text: what kind of text it is
-        languages: of each split
-        splits: paths of train, dev and test, with `{lang}` for the language, below the archive's top-level folders
-        hashes: lines of a path and the hashes that are accepted for it, or none if no hash of it is known; files of no
-            split may be absent
-        rebuilt: those of the hashes that are not the published files', but of a text extracted again from its source
-        pre_tokenized: words are already separated by spaces: BLEU takes them as they are (`tokenize none`)
-        more_sets: further held-out texts, which may be absent: their names and paths
-    """
-
-    name: str
+    name: str  # of its folder under corpus/, too
     homepage: str
-    url: str
-    download_mb: float
+    url: str  # of its archive or, with `{file}` in it, of each individual file
+    download_mb: float  # approximately
     licence: str
-    text: str
+    text: str  # what kind of text it is
     languages: tuple[str, str]
-    splits: tuple[str, str, str]
+    splits: tuple[str, str, str]  # paths of train, dev and test for `{lang}`, below the archive's top-level folders
+    # lines of a path and the hashes that are accepted for it, or none if no hash of it is known; files of no split may
+    # be absent
     hashes: str
-    rebuilt: tuple[str, ...] = ()
-    pre_tokenized: bool = False
-    more_sets: Mapping[str, str] = field(default_factory=dict)
+    rebuilt: tuple[str, ...] = ()  # those of the hashes that are of a text extracted again from its source
+    pre_tokenized: bool = False  # words are separated by spaces: BLEU takes them as they are (`tokenize none`)
+    more_sets: Mapping[str, str] = field(default_factory=dict)  # further held-out texts, which may be absent
 
     @property
     def blobs(self) -> dict[str, list[str]]:
@@ -143,14 +129,11 @@ _MULTI30K = CorpusSpec(
 )
 
 # lower-cased, punctuation normalised, tokenised by Moses
-_MULTI30K_TOK = CorpusSpec(
+_MULTI30K_TOK = replace(
+    _MULTI30K,
     name="multi30k_tok",
-    homepage="https://github.com/multi30k/dataset",
     url="https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/{file}",
     download_mb=4.6,
-    licence="CC BY-NC-SA 4.0",
-    text="captions of pictures",
-    languages=("de", "en"),
     splits=("tok/train.lc.norm.tok.{lang}", "tok/val.lc.norm.tok.{lang}", "tok/test_2016_flickr.lc.norm.tok.{lang}"),
     hashes="""
         tok/train.lc.norm.tok.de 11b78d683a4b828112b7669db5cadad3fb4e85db

@@ -76,7 +76,8 @@ class FusedScaledDotProductAttention(nn.Module):
         bias: Float[Tensor, "B H T S"] | None = None,
     ) -> tuple[Float[Tensor, "B H T K"], None]:
         """Mix the values as the explicit twin does, but return None in place of the weights."""
-        if query.device.type == "cpu" and (torch.is_grad_enabled() or self._is_decoding(query)):
+        is_decoding = query.size(2) <= 8 < query.size(0)
+        if query.device.type == "cpu" and (torch.is_grad_enabled() or is_decoding):
             return self.explicit(query, key, value, mask, bias)[0], None
         added: Tensor | None = mask
         if bias is not None:
@@ -86,11 +87,6 @@ class FusedScaledDotProductAttention(nn.Module):
         dropout = self.explicit.dropout.p if self.training else 0.0
         scale = 1 / self.explicit.divisor(query)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=added, dropout_p=dropout, scale=scale), None
-
-    @staticmethod
-    def _is_decoding(query: Tensor) -> bool:
-        """Return whether there are few queries per row and many rows, as in a decoding step of a batch."""
-        return query.size(2) <= 8 < query.size(0)
 
 
 def attention_kernel(fused: bool, dropout: float, scaled: bool = True) -> nn.Module:

@@ -56,28 +56,18 @@ class MoreText(NamedTuple):
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus, ready to use: three pairs of files and what must be known to use them.
+    """A corpus, ready to use: three pairs of files and what must be known to use them."""
 
-    Attributes:
-        name: as in `DataConfig.corpus`
-        train: training pairs, not cleaned yet
-        dev: development pairs, used to choose models
-        pre_tokenized: words are already separated by spaces: BLEU takes them as they are (`tokenize none`)
-        more: what was added to the training text
-        rebuilt: the training text is not the published one to the letter
-        more_sets: further held-out texts, by name; their files may be absent
-    """
-
-    name: str
+    name: str  # as in `DataConfig.corpus`
     src_lang: str
     tgt_lang: str
-    train: ParallelFiles
-    dev: ParallelFiles
+    train: ParallelFiles  # not cleaned yet
+    dev: ParallelFiles  # used to choose models
     test: ParallelFiles
-    pre_tokenized: bool
-    more: MoreText = field(default_factory=MoreText)
-    rebuilt: bool = False
-    more_sets: Mapping[str, ParallelFiles] = field(default_factory=dict)
+    pre_tokenized: bool  # words are separated by spaces: BLEU takes them as they are (`tokenize none`)
+    more: MoreText = field(default_factory=MoreText)  # what was added to the training text
+    rebuilt: bool = False  # the training text is not the published one to the letter
+    more_sets: Mapping[str, ParallelFiles] = field(default_factory=dict)  # by name; their files may be absent
 
     def reversed(self) -> "Corpus":
         """Return the corpus in the other direction."""
@@ -269,11 +259,9 @@ def cached_tokens(
     root: Path = CORPUS,
 ) -> TokenPairs:
     """Return the ids of a split, encoded at the first call; only training text is cleaned."""
-    if split != "train":
-        return TokenPairs.load(cached_ids(f"{corpus.name}-{split}", getattr(corpus, split), tokenizers, log, root))
-    files = _cleaned(corpus, data, log, root)
-    more = _tagged_apart(corpus, data, files, tokenizers)
-    return TokenPairs.load(cached_ids(f"{corpus.name}-{split}", files, tokenizers, log, root, more=more))
+    if split == "train":
+        return TokenPairs.load(_encoded(corpus, data, tokenizers, log, root))
+    return TokenPairs.load(cached_ids(f"{corpus.name}-{split}", getattr(corpus, split), tokenizers, log, root))
 
 
 def training_tokens(
@@ -295,11 +283,9 @@ def training_tokens(
         return lambda _: pairs
 
     def tokens(epoch: int) -> TokenPairs:
-        files, drawn = _cleaned(corpus, data, log, root), Sampling(sampling, seed, epoch)
-        more = _tagged_apart(corpus, data, files, tokenizers)
         pairs = None
         while pairs is None:
-            folder = cached_ids(corpus.name, files, tokenizers, log, root, drawn, more)
+            folder = _encoded(corpus, data, tokenizers, log, root, Sampling(sampling, seed, epoch))
             with suppress(FileNotFoundError):  # another training, epochs ahead, has just removed it: make it again
                 pairs = TokenPairs.load(folder)
         stem = folder.name.removesuffix(str(epoch))
@@ -311,13 +297,20 @@ def training_tokens(
     return tokens
 
 
-def _tagged_apart(
-    corpus: Corpus, data: DataConfig, files: ParallelFiles, tokenizers: TokenizerPair
-) -> tuple[int, TokenizerPair] | None:
-    """Return how many pairs of the cleaned training text are further text with a tag of its own, and what tags them."""
-    if not corpus.more.n_pairs or data.tag == data.more_tag:
-        return None
-    return read_json(files.src.with_name(_MORE)), tokenizers.of_kind(data.more_tag)
+def _encoded(
+    corpus: Corpus,
+    data: DataConfig,
+    tokenizers: TokenizerPair,
+    log: Callable[[str], None],
+    root: Path,
+    drawn: Sampling | None = None,
+) -> Path:
+    """Return the folder with the ids of the cleaned training text, whose further pairs may have a tag of their own."""
+    files, more = _cleaned(corpus, data, log, root), None
+    if corpus.more.n_pairs and data.tag != data.more_tag:
+        more = read_json(files.src.with_name(_MORE)), tokenizers.of_kind(data.more_tag)
+    name = corpus.name if drawn else f"{corpus.name}-train"
+    return cached_ids(name, files, tokenizers, log, root, drawn, more)
 
 
 def _cleaned(corpus: Corpus, data: DataConfig, log: Callable[[str], None], root: Path) -> ParallelFiles:

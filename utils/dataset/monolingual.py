@@ -81,24 +81,16 @@ class DocumentTokens(NamedTuple):
 
 @dataclass(frozen=True)
 class MonolingualCorpus:
-    """A monolingual text, ready to use, in three parts, and what must be known to use it.
+    """A monolingual text, ready to use, in three parts, and what must be known to use it."""
 
-    Attributes:
-        name: as in `MonolingualConfig.corpus`
-        dev: development text, used to choose models: one document, as the test text is
-        documents: documents of the training text, in order
-        pre_tokenized: words are already separated by spaces
-        rebuilt: as in `Corpus`
-    """
-
-    name: str
+    name: str  # as in `MonolingualConfig.corpus`
     language: str
     train: Path
-    dev: Path
+    dev: Path  # used to choose models: one document, as the test text is
     test: Path
-    documents: tuple[Document, ...]
-    pre_tokenized: bool
-    rebuilt: bool = False
+    documents: tuple[Document, ...]  # of the training text, in order
+    pre_tokenized: bool  # words are separated by spaces
+    rebuilt: bool = False  # as in `Corpus`
 
     def fingerprint(self) -> str:
         """Return a hash of the files' contents and of where documents end."""
