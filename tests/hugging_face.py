@@ -3,8 +3,9 @@
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
 from transformers import BertConfig, PreTrainedModel
+
+from tests.tiny import drawn
 
 VOCAB = 23
 
@@ -27,8 +28,6 @@ def config(**changes: Any) -> BertConfig:
 def lively(kind: type[ModelT], settings: BertConfig, seed: int = 0) -> ModelT:
     """In float64 and with every weight drawn, so that a forgotten bias or two weights in each other's place show."""
     torch.manual_seed(seed)
-    model = kind(settings).double()
+    model = drawn(kind(settings).double(), 0.4)
     model.train(False)
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.4)
     return model

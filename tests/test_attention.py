@@ -1,8 +1,8 @@
 """Attention against loops over numbers and torch's own: the formula, its fused twin, heads, masks, positions."""
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ from layers.scaled_dot_product_attention import (
     ScaledDotProductAttention,
     attention_kernel,
 )
-from tests.tiny import attention_state
+from tests.tiny import assert_twin, attention_state, drawn
 from utils.device import pick_device
 
 
@@ -108,21 +108,6 @@ def test_explicit_is_equation_1(inputs: Inputs, mask: Tensor | None, biased: boo
 
 @masked
 @biased
-@both_kernels
-@with_and_without_gradients
-def test_without_scaling_scores_are_as_they_are(
-    inputs: Inputs, mask: Tensor | None, biased: bool, twin: Callable[..., nn.Module], gradients: bool
-) -> None:
-    query, key, value, bias = inputs
-    larger = inputs._replace(query=query * math.sqrt(K), bias=bias * math.sqrt(K))
-    expected, _ = by_hand(larger, mask, biased)
-    with torch.set_grad_enabled(gradients):
-        mixed, _ = twin(scaled=False)(query, key, value, mask, bias if biased else None)
-    torch.testing.assert_close(mixed, expected)
-
-
-@masked
-@biased
 @devices
 def test_fused_is_explicit_in_values_and_gradients(
     inputs: Inputs, mask: Tensor | None, biased: bool, device: str
@@ -198,20 +183,14 @@ def test_the_kernel_runs_where_it_is_faster_and_agrees_on_both_sides_of_the_rule
     shapes = (rows, H, queries, K), (rows, H, S, K), (rows, H, S, K), (rows, H, queries, S)
     query, key, value, bias = (torch.randn(shape, generator=draw, dtype=torch.float64).to(device) for shape in shapes)
     mask = REAL[1].to(device)
-    calls: list[torch.Size] = []
-    kernel = F.scaled_dot_product_attention
-
-    def watched(*inputs: Any, **options: Any) -> Tensor:
-        calls.append(inputs[0].shape)
-        return kernel(*inputs, **options)
-
-    monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
+    kernel = Mock(wraps=F.scaled_dot_product_attention)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", kernel)
     arguments = query, key, value, mask.expand(queries, S), bias if biased else None
     with torch.set_grad_enabled(gradients):
         fused, weights = FusedScaledDotProductAttention()(*arguments)
         explicit, _ = ScaledDotProductAttention()(*arguments)
     assert weights is None
-    assert calls == [query.shape] * by_kernel
+    assert kernel.called is by_kernel
     torch.testing.assert_close(fused, explicit)
 
 
@@ -271,9 +250,7 @@ def _seed() -> None:
 
 def twins(fused: bool) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
     """Ours and torch's with the same weights, in float64."""
-    theirs = nn.MultiheadAttention(D, H, batch_first=True).double()
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter)
+    theirs = drawn(nn.MultiheadAttention(D, H, batch_first=True).double(), 1)
     ours = MultiHeadAttention(D, H, attention_kernel(fused, 0.0)).double()
     ours.load_state_dict(attention_state(theirs))
     return ours, theirs
@@ -298,25 +275,14 @@ def test_heads_are_torchs_own(fused: bool, padding: bool, causal: bool, cross: b
     if causal:
         mask = mask & causal_mask(t_len, S)
     asked = x, memory, mask if padding or causal else None
-    a = ours(*asked)
-    b, _ = theirs(
+    expected, _ = theirs(
         x,
         memory,
         memory,
         key_padding_mask=IDS == 0 if padding else None,
         attn_mask=~causal_mask(t_len, S) if causal else None,
     )
-    torch.testing.assert_close(a, b)
-    with torch.no_grad():  # another kernel, where fused
-        torch.testing.assert_close(ours(*asked), b)
-    direction = torch.randn_like(a)
-    wanted = (x, memory) if cross else (x,)
-    for mine, other in zip(
-        torch.autograd.grad((a * direction).sum(), wanted),
-        torch.autograd.grad((b * direction).sum(), wanted),
-        strict=True,
-    ):
-        torch.testing.assert_close(mine, other)
+    assert_twin(lambda: ours(*asked), expected, *((x, memory) if cross else (x,)))
 
 
 def test_heads_that_do_not_divide_the_width_are_refused_with_both_numbers() -> None:
@@ -370,10 +336,7 @@ lengths = pytest.mark.parametrize(("t_len", "s_len"), [(1, 1), (5, 5), (3, 7), (
 
 def lively_bias() -> RelativePositionBias:
     u, v = (nn.Parameter(torch.empty(H, K)) for _ in range(2))
-    bias = RelativePositionBias(D, H, u, v).double()
-    for parameter in bias.parameters():
-        nn.init.normal_(parameter)
-    return bias
+    return drawn(RelativePositionBias(D, H, u, v).double(), 1)
 
 
 def sinusoid_of(distance: int) -> Tensor:
@@ -474,18 +437,12 @@ def test_a_fused_attention_shows_those_of_its_explicit_twin_and_computes_what_it
 @pytest.mark.parametrize("fused", [False, True])
 def test_the_attention_is_as_it_was_even_when_the_block_fails(fused: bool) -> None:
     module = recorded_attention(0, fused)
-    kernel, modules = module.attention, dict(module.named_modules())
-
-    def fail() -> None:
-        with recorded_weights([module]):
-            assert any(part._forward_hooks for part in module.modules())
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert module.attention is kernel
+    modules = dict(module.named_modules())
+    with pytest.raises(ZeroDivisionError), recorded_weights([module]) as weights:
+        raise ZeroDivisionError
     assert dict(module.named_modules()) == modules
-    assert not any(part._forward_hooks for part in module.modules())
+    module(some(0, 3), some(1, 3))
+    assert not weights
 
 
 def test_an_explicit_kernel_is_taken_as_it_is_and_a_fused_one_refused() -> None:
@@ -497,7 +454,6 @@ def test_an_explicit_kernel_is_taken_as_it_is_and_a_fused_one_refused() -> None:
     message = r"^the fused attention has no weights to show: give the multi-head attention around it$"
     with pytest.raises(ValueError, match=message), recorded_weights([module, fused.attention]):
         pass
-    assert not any(part._forward_hooks for part in module.modules())
 
 
 X = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(0))

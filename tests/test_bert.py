@@ -15,6 +15,7 @@ from layers.dropout import Dropout
 from layers.probe import recorded_calls, recorded_weights
 from models.bert import Bert, BertClassifier, BertForPreTraining
 from tests.hugging_face import VOCAB, config, lively
+from tests.tiny import assert_learned, drawn
 from utils.export.hugging_face import load_weights
 
 TINY = BertConfig(d_model=16, n_heads=2, d_ff=24, n_layers=2, dropout=0.0, attention_dropout=0.0, max_length=12)
@@ -49,10 +50,7 @@ def inputs() -> dict[str, Tensor]:
 def pre_training(settings: BertConfig = TINY, seed: int = 0) -> BertForPreTraining:
     """In float64 and with every weight drawn."""
     torch.manual_seed(seed)
-    model = BertForPreTraining(settings, VOCAB).double().eval()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.4)
-    return model
+    return drawn(BertForPreTraining(settings, VOCAB).double().eval(), 0.4)
 
 
 def classifier(settings: BertConfig, n_classes: int = 3, pooling: Literal["cls", "mean"] = "cls") -> BertClassifier:
@@ -178,9 +176,7 @@ def test_padding_and_the_company_of_others_do_not_matter(fused: bool) -> None:
 
 @torch.no_grad()
 def test_a_mean_is_of_all_vectors_but_those_of_padding() -> None:
-    model = classifier(TINY, pooling="mean").double().eval()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.4)
+    model = drawn(classifier(TINY, pooling="mean").double().eval(), 0.4)
     found, vectors = model(IDS, SEGMENTS), model.bert(IDS, SEGMENTS)
     w, b = model.pooler.dense.weight, model.pooler.dense.bias
     for logits, rows, length in zip(found, vectors, (7, 5, 2), strict=True):
@@ -239,10 +235,7 @@ def test_both_losses_together_reach_every_parameter(fused: bool) -> None:
     tokens, follows = model(IDS, SEGMENTS)
     loss = F.cross_entropy(tokens[REAL], IDS[REAL].flip(0)) + F.cross_entropy(follows, torch.tensor([1, 0, 1]))
     loss.backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.count_nonzero() > 0, name
+    assert_learned(model)
     tables = ("bert.positions.table.weight", "bert.segment_embedding.weight", "head.output.bias", "pooler.dense.weight")
     for name in tables:
         gradient = model.get_parameter(name).grad
@@ -265,21 +258,3 @@ def test_all_weights_begin_small(model: nn.Module) -> None:
             assert parameter.count_nonzero() == 0, name
         else:
             assert 0.02 < parameter.abs().max() <= 0.04, name
-
-
-# settings
-
-
-def test_what_weights_are_made_for_is_all_but_dropout_and_the_kernel() -> None:
-    free = replace(TINY, dropout=0.5, attention_dropout=0.5, fused=False)
-    assert free.architecture() == TINY.architecture()
-    others = BertConfig(32, 4, 48, 3, 0.0, 0.0, "relu", 13, 3, True, 1e-5).architecture()
-    mine = TINY.architecture()
-    assert len(mine) == 9
-    assert all(mine[name] != others[name] for name in mine)
-
-
-def test_an_input_that_is_too_long_is_refused_with_the_remedy() -> None:
-    ids = torch.full((1, 13), 5)
-    with pytest.raises(ValueError, match=r"13 positions exceed the learned table of 12: .*max_length"):
-        pre_training()(ids)

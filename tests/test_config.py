@@ -20,7 +20,7 @@ from torch import nn
 from config import reader
 from config.data import CleanConfig, DataConfig, LabelledConfig
 from config.group import Bound
-from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig
+from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig, TransformerXLConfig
 from config.reader import fields_of, group_of, layer_from_options, names_of
 from config.search import SearchConfig
 from config.training import OptimizerConfig, TranslationTrainingConfig
@@ -168,6 +168,40 @@ def test_the_command_line_goes_before_the_file_before_the_defaults(tmp_path: Pat
     typed = read_arguments(["--config", str(path), "--batch.max_tokens", "77", "--model.bert.n-layers=9"]).config
     model = replace(default.model, bert=BertConfig(n_layers=9))
     assert typed == replace(filed, batch=replace(batch, max_tokens=77), model=model)
+
+
+FREE = {"dropout": 0.5, "attention_dropout": 0.4, "fused": False}  # what no weights are made for
+
+
+@pytest.mark.parametrize(
+    ("config", "free", "other"),
+    [
+        (
+            TransformerConfig(),
+            FREE | {"init_encoder": Path("a"), "initialisation": "xavier_uniform", "max_length": 9},
+            replace(
+                TransformerConfig(32, 4, 64, 1, 1, 0.0, 0.0, False, "gelu", "learned", 48, tie="none"),
+                scale_attention=False,
+                scale_embedding=False,
+            ),
+        ),
+        (
+            TransformerXLConfig(),
+            FREE | {"memory_length": 7},
+            TransformerXLConfig(8, 4, 5, 1, activation="gelu", tie=False),
+        ),
+        (BertConfig(), FREE, BertConfig(32, 4, 48, 3, 0.0, 0.0, "relu", 13, 3, True, 1e-5)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_only_what_weights_are_made_for_is_architecture(config: Any, free: dict[str, Any], other: Any) -> None:
+    mine, others, changed = config.architecture(), other.architecture(), replace(config, **free)
+    assert changed.architecture() == mine
+    assert {name for name, _ in leaves(config)} - {*mine, "bert"} == {*free}
+    assert all(mine[name] != others[name] for name in mine)
+    if isinstance(config, TransformerConfig):  # of a table of positions, its length; of a BERT, its own
+        assert replace(changed, positions="learned").architecture()["max_length"] == 9
+        assert replace(config, bert=BertConfig()).architecture()["bert"] == BertConfig().architecture()
 
 
 # what a file says | what is said of it, behind the name of the file and, where there is one, the line

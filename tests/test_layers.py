@@ -20,25 +20,15 @@ from layers.positional_encoding import LearnedPositionalEncoding, SinusoidalPosi
 from layers.residual import Residual
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
-from tests.tiny import block_state
+from tests.tiny import assert_twin, block_state, drawn
 
 
 @pytest.mark.parametrize("d_model", [1, 7, 16])
 def test_a_token_is_its_row_times_the_root_of_the_width(d_model: int) -> None:
-    torch.manual_seed(0)
     embedding, ids = TokenEmbedding(5, d_model), torch.tensor([[4, 0, 4], [1, 2, 3]])
     out = embedding(ids)
     for (b, t), token in zip([(b, t) for b in range(2) for t in range(3)], ids.flatten().tolist(), strict=True):
         torch.testing.assert_close(out[b, t], embedding.weight[token] * d_model**0.5)
-
-
-def test_padding_is_zero_and_stays_so() -> None:
-    torch.manual_seed(0)
-    embedding, ids = TokenEmbedding(5, 4, padding_idx=0), torch.tensor([[3, 0, 0]])
-    assert embedding(ids)[0, 1:].count_nonzero() == 0
-    embedding(ids).sum().backward()
-    assert embedding.weight.grad is not None
-    assert embedding.weight.grad.abs().sum(1).nonzero().flatten().tolist() == [3]
 
 
 both_kinds = pytest.mark.parametrize("kind", [SinusoidalPositionalEncoding, LearnedPositionalEncoding])
@@ -70,7 +60,6 @@ def test_behind_the_end_of_the_table_the_same_table_goes_on(
 @both_kinds
 @pytest.mark.parametrize("start", [0, 1, 4, 6])
 def test_a_later_start_is_a_slice_of_the_whole(kind: type[nn.Module], start: int) -> None:
-    torch.manual_seed(0)
     encoding, x = kind(6, 7), torch.randn(2, 7, 6)
     whole = encoding(x)
     assert encoding(x[:, start:], start=start).equal(whole[:, start:])
@@ -87,7 +76,6 @@ def test_a_half_precision_model_stays_in_half_precision(length: int) -> None:
 
 @both_kinds
 def test_dropout_takes_the_sum(kind: type[nn.Module]) -> None:
-    torch.manual_seed(0)
     encoding, x = kind(6, 7, dropout=0.5), torch.randn(2, 7, 6)
     dropped, kept = encoding(x), encoding.eval()(x)
     torch.testing.assert_close(dropped, torch.where(dropped == 0, 0, 2 * kept))
@@ -102,7 +90,6 @@ def test_the_sinusoid_is_not_part_of_a_checkpoint() -> None:
 
 
 def test_learned_rows_are_added_and_each_is_trained_the_first_too() -> None:
-    torch.manual_seed(0)
     encoding, x = LearnedPositionalEncoding(6, 5), torch.randn(2, 4, 6)
     before = encoding.table.weight.detach().clone()
     assert encoding(x).equal(x + before[:4])
@@ -200,7 +187,6 @@ def test_the_activation_is_its_formula(name: Activation) -> None:
 
 @activations
 def test_each_position_goes_alone_through_both_layers(name: Activation) -> None:
-    torch.manual_seed(0)
     feed, x = FeedForward(3, 5, name).double(), torch.randn(2, 4, 3, dtype=torch.float64)
     w1, b1, w2, b2 = (parameter.tolist() for parameter in feed.parameters())
     out = feed(x)
@@ -211,7 +197,6 @@ def test_each_position_goes_alone_through_both_layers(name: Activation) -> None:
 
 
 def test_dropout_stands_between_the_activation_and_the_second_layer() -> None:
-    torch.manual_seed(0)
     feed, x = FeedForward(4, 4, "gelu", dropout=0.5), torch.randn(2, 8, 4)
     torch.nn.init.eye_(feed.narrow.weight)
     torch.nn.init.ones_(feed.narrow.bias)
@@ -245,6 +230,17 @@ T, S, D, H, F = 4, 5, 8, 2, 12
 SRC = torch.tensor([[4, 5, 6, 7, 8], [4, 5, 0, 0, 0]])
 
 
+def encoder_blocks(
+    norm_first: bool, activation: Activation, fused: bool, eps: float = 1e-5
+) -> tuple[EncoderBlock, nn.TransformerEncoderLayer]:
+    """Ours and torch's with the same weights, in float64."""
+    theirs = drawn(nn.TransformerEncoderLayer(D, H, F, 0.0, activation, eps, True, norm_first).double())
+    attention = MultiHeadAttention(D, H, attention_kernel(fused, 0.0))
+    ours = EncoderBlock(attention, FeedForward(D, F, activation), D, norm_first=norm_first, norm_eps=eps).double()
+    ours.load_state_dict(block_state(theirs, "self", "feed"))
+    return ours, theirs
+
+
 @pytest.mark.parametrize("norm_first", [True, False], ids=["norm first", "norm last"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
@@ -253,30 +249,11 @@ SRC = torch.tensor([[4, 5, 6, 7, 8], [4, 5, 0, 0, 0]])
 def test_an_encoder_block_is_torchs_own_forward_and_back(
     norm_first: bool, activation: Activation, fused: bool, masked: bool, eps: float
 ) -> None:
-    torch.manual_seed(0)
-    theirs = nn.TransformerEncoderLayer(
-        D, H, F, 0.0, activation, batch_first=True, norm_first=norm_first, layer_norm_eps=eps
-    ).double()
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    attention = MultiHeadAttention(D, H, attention_kernel(fused, 0.0))
-    ours = EncoderBlock(attention, FeedForward(D, F, activation), D, norm_first=norm_first, norm_eps=eps).double()
-    ours.load_state_dict(block_state(theirs, "self", "feed"))
-
+    ours, theirs = encoder_blocks(norm_first, activation, fused, eps)
     x = torch.randn(2, 5, D, dtype=torch.float64, requires_grad=True)
     mask = padding_mask(SRC, 0) & causal_mask(5, 5) if masked else None
-    a = ours(x, mask)
-    b = theirs(
-        x,
-        src_mask=~causal_mask(5, 5) if masked else None,
-        src_key_padding_mask=SRC == 0 if masked else None,
-    )
-    torch.testing.assert_close(a, b)
-    with torch.no_grad():  # another kernel, where fused
-        torch.testing.assert_close(ours(x, mask), b)
-    direction = torch.randn_like(a)
-    (mine,), (other,) = (torch.autograd.grad((out * direction).sum(), x) for out in (a, b))
-    torch.testing.assert_close(mine, other)
+    hidden = {"src_mask": ~causal_mask(5, 5), "src_key_padding_mask": SRC == 0} if masked else {}
+    assert_twin(lambda: ours(x, mask), theirs(x, **hidden), x)
 
 
 @pytest.mark.parametrize("m_len", [0, 1, 3, 9])
@@ -285,25 +262,11 @@ def test_an_encoder_block_is_torchs_own_forward_and_back(
 def test_with_a_memory_it_is_torchs_layer_over_memory_and_segment(
     m_len: int, activation: Activation, fused: bool
 ) -> None:
-    torch.manual_seed(0)
-    theirs = nn.TransformerEncoderLayer(D, H, F, 0.0, activation, batch_first=True, norm_first=False).double()
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    attention = MultiHeadAttention(D, H, attention_kernel(fused, 0.0))
-    ours = EncoderBlock(attention, FeedForward(D, F, activation), D, norm_first=False).double()
-    ours.load_state_dict(block_state(theirs, "self", "feed"))
-
+    ours, theirs = encoder_blocks(False, activation, fused)
     together = torch.randn(2, m_len + 4, D, dtype=torch.float64, requires_grad=True)
     memory, x = together[:, :m_len], together[:, m_len:]
-    mask = causal_mask(4, m_len + 4)
-    a = ours(x, mask, memory)
-    b = theirs(together, src_mask=~causal_mask(m_len + 4, m_len + 4))[:, m_len:]
-    torch.testing.assert_close(a, b)
-    with torch.no_grad():  # another kernel, where fused
-        torch.testing.assert_close(ours(x, mask, memory), b)
-    direction = torch.randn_like(a)
-    (mine,), (other,) = (torch.autograd.grad((out * direction).sum(), together) for out in (a, b))
-    torch.testing.assert_close(mine, other)
+    expected = theirs(together, src_mask=~causal_mask(m_len + 4, m_len + 4))[:, m_len:]
+    assert_twin(lambda: ours(x, causal_mask(4, m_len + 4), memory), expected, together)
 
 
 TGT = torch.tensor([[4, 5, 0, 0], [4, 5, 6, 7]])
@@ -326,39 +289,17 @@ def decoder_block(
 def test_a_decoder_block_is_torchs_own_forward_and_back(
     norm_first: bool, fused: bool, activation: Activation, masked: bool
 ) -> None:
-    torch.manual_seed(0)
     eps = 0.1 if masked else 1e-5
-    theirs = nn.TransformerDecoderLayer(
-        D, H, F, 0.0, activation, batch_first=True, norm_first=norm_first, layer_norm_eps=eps
-    ).double()
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, std=0.5)
+    theirs = drawn(nn.TransformerDecoderLayer(D, H, F, 0.0, activation, eps, True, norm_first).double())
     ours = decoder_block(norm_first, fused, activation, eps=eps)
     ours.load_state_dict(block_state(theirs, "self", "cross", "feed"))
 
     x = torch.randn(2, T, D, dtype=torch.float64, requires_grad=True)
     memory = torch.randn(2, S, D, dtype=torch.float64, requires_grad=True)
-    asked: tuple[Tensor, Tensor, Tensor | None, Tensor | None]
-    if masked:
-        asked = x, memory, padding_mask(TGT, 0) & causal_mask(T, T), padding_mask(SRC, 0)
-        b = theirs(
-            x,
-            memory,
-            tgt_mask=~causal_mask(T, T),
-            tgt_key_padding_mask=TGT == 0,
-            memory_key_padding_mask=SRC == 0,
-        )
-    else:
-        asked = x, memory, None, None
-        b = theirs(x, memory)
-    a = ours(*asked)
-    torch.testing.assert_close(a, b)
-    with torch.no_grad():  # another kernel, where fused
-        torch.testing.assert_close(ours(*asked), b)
-    direction = torch.randn_like(a)
-    mine, other = (torch.autograd.grad((out * direction).sum(), (x, memory)) for out in (a, b))
-    for gradient, expected in zip(mine, other, strict=True):
-        torch.testing.assert_close(gradient, expected)
+    masks = (padding_mask(TGT, 0) & causal_mask(T, T), padding_mask(SRC, 0)) if masked else (None, None)
+    padding = {"tgt_key_padding_mask": TGT == 0, "memory_key_padding_mask": SRC == 0}
+    hidden = padding | {"tgt_mask": ~causal_mask(T, T)} if masked else {}
+    assert_twin(lambda: ours(x, memory, *masks), theirs(x, memory, **hidden), x, memory)
 
 
 @norms
@@ -366,10 +307,7 @@ def test_a_decoder_block_is_torchs_own_forward_and_back(
 @pytest.mark.parametrize("beams", [1, 5])  # few rows and many: where fused, by the kernel and by the formula
 @torch.no_grad()
 def test_a_cached_step_is_the_whole_at_every_position_and_beam(norm_first: bool, fused: bool, beams: int) -> None:
-    torch.manual_seed(0)
-    block = decoder_block(norm_first, fused)
-    for parameter in block.parameters():
-        nn.init.normal_(parameter, std=0.5)  # no two norms alike
+    block = drawn(decoder_block(norm_first, fused))  # no two norms alike
     x = torch.randn(2 * beams, T, D, dtype=torch.float64)  # the beams of a sentence are adjacent
     memory = torch.randn(2, S, D, dtype=torch.float64)
     source_mask = padding_mask(SRC, 0)
@@ -385,7 +323,6 @@ def test_a_cached_step_is_the_whole_at_every_position_and_beam(norm_first: bool,
 
 @norms
 def test_dropout_is_around_all_three_sublayers(norm_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
     monkeypatch.setattr(Dropout, "forward", lambda self, x: x * (self.p == 0))
     block = decoder_block(norm_first, fused=True, dropout=0.5)
     x, memory = torch.randn(2, T, D, dtype=torch.float64), torch.randn(2, S, D, dtype=torch.float64)

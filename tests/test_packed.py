@@ -106,7 +106,9 @@ def linears(module: nn.Module) -> list[str]:
 
 
 def test_all_linear_layers_are_packed_and_all_else_is_copied_as_it_is_tied() -> None:
+    """And the original is left as it was."""
     network = Network()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     copy = packed(network, torch.float32)
     assert linears(copy) == []
     assert [name for name, part in copy.named_modules() if isinstance(part, PackedLinear)] == linears(network)
@@ -114,6 +116,10 @@ def test_all_linear_layers_are_packed_and_all_else_is_copied_as_it_is_tied() -> 
     assert copy.other.weight is copy.embedding.weight
     ours, theirs = ({tensor.data_ptr() for tensor in module.state_dict().values()} for module in (copy, network))
     assert not ours & theirs
+    assert len(linears(network)) == 3  # the one that is used twice counts once
+    assert network.output.weight is network.embedding.weight
+    assert all(tensor.equal(before[name]) for name, tensor in network.state_dict().items())
+    assert all(parameter.requires_grad for parameter in network.parameters())
 
 
 def test_a_packed_module_computes_what_the_original_did_whatever_becomes_of_that() -> None:
@@ -130,17 +136,6 @@ def test_a_packed_module_computes_what_the_original_did_whatever_becomes_of_that
             parameter.sub_(0.5 * parameter.grad)
     assert not network.eval()(ids).allclose(expected, atol=0.1)
     torch.testing.assert_close(copy(ids), expected, atol=1e-5, rtol=1e-5)
-
-
-def test_the_original_is_left_as_it_was() -> None:
-    network = Network()
-    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    packed(network, torch.bfloat16)
-    assert network.training
-    assert len(linears(network)) == 3  # the one that is used twice counts once
-    assert network.output.weight is network.embedding.weight
-    assert all(tensor.equal(before[name]) for name, tensor in network.state_dict().items())
-    assert all(parameter.requires_grad for parameter in network.parameters())
 
 
 @pytest.mark.gpu

@@ -8,7 +8,6 @@ from typing import Literal
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
 from config.data import BatchConfig, DataConfig
 from config.model import RecurrentConfig
@@ -19,7 +18,7 @@ from export import export
 from layers.additive_attention import AdditiveAttention
 from layers.packed import packed
 from models.recurrent import RecurrentTranslator
-from tests.tiny import TEXT, TOKENIZER, sources, tokenizers
+from tests.tiny import TEXT, TOKENIZER, assert_learned, drawn, reversed_rightly, sources, tokenizers
 from utils.config import RecurrentTranslationConfig
 from utils.export.safetensors import load_safetensors, write_safetensors
 from utils.load import load_run
@@ -42,12 +41,8 @@ TGT = torch.tensor([[BOS_ID, 4, 5, 0, 0], [BOS_ID, 6, 7, 8, 9], [BOS_ID, 0, 0, 0
 
 
 def lively(config: RecurrentConfig = TINY, src_vocab: int = VOCAB, tgt_vocab: int = VOCAB) -> RecurrentTranslator:
-    """With every weight drawn, so that what it says depends on all that it reads."""
     torch.manual_seed(0)
-    model = RecurrentTranslator(config, src_vocab, tgt_vocab)
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    return model.eval()
+    return drawn(RecurrentTranslator(config, src_vocab, tgt_vocab)).eval()
 
 
 def test_additive_attention_is_the_formula_pair_by_pair() -> None:
@@ -115,9 +110,7 @@ def test_the_gradient_reaches_every_parameter(tie: Literal["none", "target", "al
     model = RecurrentTranslator(replace(TINY, tie=tie), VOCAB, VOCAB)
     assert model.get_parameter("src_embedding.weight")[PAD_ID].count_nonzero() == 0
     F.cross_entropy(model(SRC, TGT)[:, :-1].flatten(0, 1), TGT[:, 1:].flatten(), ignore_index=PAD_ID).backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.abs().max() > 1e-7, name
+    assert_learned(model, 1e-7)
     shared = model.output.weight is model.tgt_embedding.weight, model.src_embedding.weight is model.tgt_embedding.weight
     assert shared == (tie != "none", tie == "all")
 
@@ -137,23 +130,7 @@ def test_packed_it_says_the_same_in_half_precision_too() -> None:
 
 def test_it_learns_to_reverse() -> None:
     torch.manual_seed(0)
-    model = RecurrentTranslator(replace(TINY, d_model=32, d_hidden=32), 12, 12)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-
-    def batch(size: int) -> tuple[Tensor, Tensor]:
-        symbols = torch.randint(4, 12, (size, 4))
-        ends = torch.full((size, 1), BOS_ID), torch.full((size, 1), EOS_ID)
-        return torch.cat([symbols, ends[1]], 1), torch.cat([ends[0], symbols.flip(1), ends[1]], 1)
-
-    for _ in range(150):
-        src, tgt = batch(64)
-        optimizer.zero_grad()
-        F.cross_entropy(model(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten()).backward()
-        optimizer.step()
-    src, tgt = batch(100)
-    found = greedy_search(model.eval(), src, [Bounds(0, 6)] * 100, SearchConfig())
-    right = [hypothesis.ids == row[1:-1] for hypothesis, row in zip(found, tgt.tolist(), strict=True)]
-    assert sum(right) > 70  # by chance: one in 4,096
+    assert reversed_rightly(RecurrentTranslator(replace(TINY, d_model=32, d_hidden=32), 12, 12), 150) > 0.7
 
 
 # search, attention, runs: all that a Transformer can do

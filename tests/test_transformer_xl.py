@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from config.model import TransformerXLConfig
 from layers.dropout import Dropout
@@ -15,6 +15,7 @@ from layers.packed import packed
 from layers.positional_encoding import sinusoid
 from layers.relative_position_bias import RelativePositionBias
 from models.transformer_xl import Memory, TransformerXL
+from tests.tiny import assert_learned, drawn
 
 TINY = TransformerXLConfig(d_model=8, n_heads=2, d_ff=12, n_layers=3, dropout=0.0, memory_length=20)
 VOCAB = 11
@@ -29,10 +30,7 @@ tied = pytest.mark.parametrize("config", [TINY, replace(TINY, tie=False)], ids=[
 def lively(config: TransformerXLConfig = TINY) -> TransformerXL:
     """In float64 and with every weight drawn, so that a forgotten bias or a norm in the wrong place shows."""
     torch.manual_seed(0)
-    model = TransformerXL(config, VOCAB).double()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    return model
+    return drawn(TransformerXL(config, VOCAB).double())
 
 
 def read(
@@ -143,18 +141,6 @@ def test_steps_are_the_forward(config: TransformerXLConfig) -> None:
     for t in range(L):
         logits, memory = model.step(IDS[:, t], memory)
         torch.testing.assert_close(logits, model.project(whole[:, t]))
-
-
-def test_fused_is_explicit_in_values_and_gradients() -> None:
-    outcomes = []
-    for fused in (True, False):
-        model = lively(replace(TINY, fused=fused))
-        hidden, _ = read(model, IDS, (4,))
-        hidden.square().sum().backward()
-        with torch.no_grad():
-            outcomes.append([hidden, read(model, IDS, (4,))[0], *(p.grad for p in model.parameters())])
-    for fused_one, explicit_one in zip(*outcomes, strict=True):
-        torch.testing.assert_close(fused_one, explicit_one)
 
 
 # the memory
@@ -284,33 +270,10 @@ def test_padding_behind_changes_nothing_and_makes_no_nan(config: TransformerXLCo
         torch.testing.assert_close(hidden[row, :length], read(model, IDS[row : row + 1, :length])[0][0])
     hidden.square().sum().backward()
     assert hidden.isfinite().all()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
-
-
-@torch.no_grad()
-def test_no_row_leaks_where_batch_and_heads_and_lengths_are_equal() -> None:
-    torch.manual_seed(0)
-    model = TransformerXL(replace(TINY, d_model=9, n_heads=3), VOCAB)
-    together, _ = read(model, IDS[:, :6], (3,))
-    for row in range(3):
-        torch.testing.assert_close(together[row : row + 1], read(model, IDS[row : row + 1, :6], (3,))[0])
+    assert_learned(model, -1)
 
 
 # weights
-
-
-def test_u_and_v_are_one_in_all_layers() -> None:
-    model = TransformerXL(TINY, VOCAB)
-    biases = [part for part in model.modules() if isinstance(part, RelativePositionBias)]
-    assert len(biases) == 3
-    assert all(bias.u is model.u and bias.v is model.v for bias in biases)
-    assert len({id(bias.distance_key.weight) for bias in biases}) == 3
-    names = [name for name, _ in model.named_parameters()]
-    assert [name for name in names if name.split(".")[-1] in ("u", "v")] == ["u", "v"]
-    model.double()
-    assert all(bias.u is model.u and bias.v is model.v for bias in biases)
 
 
 @tied
@@ -333,9 +296,7 @@ def test_the_gradient_reaches_every_parameter(config: TransformerXLConfig) -> No
     _, memory = read(model, IDS[:, :4])
     hidden, _ = model(IDS[:, 4:-1], memory)
     F.cross_entropy(model.project(hidden).flatten(0, 1), IDS[:, 5:].flatten()).backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.abs().max() > 1e-6, name
+    assert_learned(model, 1e-6)
 
 
 def test_u_and_v_begin_small_and_apart() -> None:
@@ -355,33 +316,13 @@ def test_parameter_count() -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) == 32000 * d + 16 * layer + 2 * d
 
 
-def test_only_what_weights_are_made_for_is_architecture() -> None:
-    architecture = TINY.architecture()
-    free = replace(TINY, dropout=0.3, attention_dropout=0.2, memory_length=7, fused=False)
-    assert free.architecture() == architecture
-    changes: list[dict[str, int | bool | str]] = [
-        {"d_model": 4},
-        {"n_heads": 4},
-        {"d_ff": 5},
-        {"n_layers": 1},
-        {"activation": "gelu"},
-        {"tie": False},
-    ]
-    assert {*architecture} == {name for change in changes for name in change}
-    for change in changes:
-        assert replace(TINY, **change).architecture() != architecture  # type: ignore[arg-type]
-
-
 # dropout, precision, errors
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
 def test_each_dropout_has_its_own_rate(fused: bool) -> None:
     model = TransformerXL(replace(TINY, dropout=0.25, attention_dropout=0.5, fused=fused), VOCAB)
-    rates: dict[str, float] = {}
-    for name, part in model.named_modules():
-        if isinstance(part, Dropout):
-            rates[name] = part.p
+    rates = {name: part.p for name, part in model.named_modules() if isinstance(part, Dropout)}
     assert {rate for name, rate in rates.items() if "_attention.attention" in name} == {0.5}
     outside = {name: rate for name, rate in rates.items() if "_attention.attention" not in name}
     assert {*outside.values()} == {0.25}
@@ -399,32 +340,18 @@ def test_embeddings_and_output_are_dropped_and_the_memory_is_what_the_layers_rea
     assert read(model, ids)[0].equal(read(model, ids)[0])
 
 
-def test_half_precision_stays_near_full_precision() -> None:
-    torch.manual_seed(0)
-    model = TransformerXL(TINY, VOCAB).eval()
-    with torch.no_grad():
-        full, _ = read(model, IDS, (4,))
-        with torch.autocast("cpu", torch.bfloat16):
-            half, _ = read(model, IDS, (4,))
-        copy, _ = read(packed(model, torch.bfloat16), IDS, (4,))
-    torch.testing.assert_close(half.float(), full, atol=0.1, rtol=0)
-    torch.testing.assert_close(copy.float(), full, atol=0.1, rtol=0)
-
-
 @torch.no_grad()
-def test_packed_it_says_the_same() -> None:
+def test_packed_it_says_the_same_and_half_precision_stays_near_full_precision() -> None:
     torch.manual_seed(0)
     model = TransformerXL(TINY, VOCAB).eval()
-    copy = packed(model, torch.float32)
+    (full, _), copy = read(model, IDS), packed(model, torch.float32)
     hidden, memory = read(copy, IDS[:, :-1], (4,))
-    torch.testing.assert_close(hidden, read(model, IDS[:, :-1])[0])
-    logits, _ = copy.step(IDS[:, -1], memory)
-    torch.testing.assert_close(logits, model.project(read(model, IDS)[0][:, -1]))
-
-
-def test_errors_name_the_numbers() -> None:
-    with pytest.raises(ValueError, match=r"d_model=8 .*n_heads=3"):
-        TransformerXL(replace(TINY, n_heads=3), VOCAB)
+    torch.testing.assert_close(hidden, full[:, :-1])
+    torch.testing.assert_close(copy.step(IDS[:, -1], memory)[0], model.project(full[:, -1]))
+    with torch.autocast("cpu", torch.bfloat16):
+        half, _ = read(model, IDS, (4,))
+    for low in half, read(packed(model, torch.bfloat16), IDS, (4,))[0]:
+        torch.testing.assert_close(low.float(), full, atol=0.1, rtol=0)
 
 
 # learning

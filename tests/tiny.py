@@ -5,16 +5,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from config.data import BatchConfig, DataConfig, LabelledConfig, MonolingualConfig, StreamConfig, TokenizerConfig
 from config.model import BertConfig, ClassifierConfig, TransformerConfig, TransformerXLConfig
-from config.search import SearchConfig
+from config.search import Bounds, SearchConfig
 from config.training import TranslationTrainingConfig
-from const.token import EOS_ID, PAD_ID
+from const.token import BOS_ID, EOS_ID, PAD_ID
 from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
@@ -25,10 +27,12 @@ from utils.dataset.labelled import LabelNames
 from utils.dataset.text import ParallelFiles, ParallelText
 from utils.load import Labelling
 from utils.run import WEIGHTS, create_run
+from utils.search.sampling import greedy_search
 from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, train_tokenizers
 from utils.training.checkpoint import write_weights
 from utils.training.plan import Rank
 
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 MODEL = TransformerConfig(
     d_model=16, n_heads=2, d_ff=32, n_encoder_layers=1, n_decoder_layers=2, dropout=0.0, max_length=48, tie="target"
 )
@@ -58,13 +62,17 @@ def tagged_tokenizers() -> TokenizerPair:
     return train_tokenizers(config, TEXT.src, TEXT.tgt, ("ja", "en"), ["bt", "law"]).of_kind("law")
 
 
+def drawn(module: ModuleT, std: float = 0.5) -> ModuleT:
+    """Every weight is drawn, so that a forgotten bias or a norm in the wrong place shows."""
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=std)
+    return module
+
+
 def lively(config: TransformerConfig, src_vocab: int, tgt_vocab: int, seed: int = 1) -> Transformer:
-    """Every weight drawn, so that what it says depends on all that it reads."""
+    """What it says depends on all that it reads."""
     torch.manual_seed(seed)
-    model = Transformer(config, src_vocab, tgt_vocab)
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.6)
-    return model.eval()
+    return drawn(Transformer(config, src_vocab, tgt_vocab), 0.6).eval()
 
 
 def translating(config: TransformerConfig = MODEL, seed: int = 1) -> Transformer:
@@ -132,6 +140,44 @@ def outcome(program: str, main: Callable[[], None], captured: pytest.CaptureFixt
 # Any warning fails the test (of a glyph that is missing, say, or a map that has no room), but for those of a resource
 # that another test left open and that is only collected now.
 no_warning = pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
+
+
+def assert_twin(ours: Callable[[], Tensor], expected: Tensor, *inputs: Tensor) -> None:
+    """Equal values, where nothing learns too (there another kernel may compute them), and equal gradients."""
+    found = ours()
+    torch.testing.assert_close(found, expected)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(), expected)
+    direction = torch.randn_like(expected)
+    mine, theirs = (torch.autograd.grad((x * direction).sum(), inputs) for x in (found, expected))
+    torch.testing.assert_close(mine, theirs)
+
+
+def reversed_rightly(net: Any, n_updates: int) -> float:
+    """Trains it to write four symbols backwards: the share of new ones that greedy search then gets right."""
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+
+    def batch(size: int) -> tuple[Tensor, Tensor]:
+        symbols = torch.randint(4, 12, (size, 4))
+        bos, eos = torch.full((size, 1), BOS_ID), torch.full((size, 1), EOS_ID)
+        return torch.cat([symbols, eos], 1), torch.cat([bos, symbols.flip(1), eos], 1)
+
+    for _ in range(n_updates):
+        src, tgt = batch(64)
+        optimizer.zero_grad()
+        F.cross_entropy(net(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten()).backward()
+        optimizer.step()
+    src, tgt = batch(100)
+    found = greedy_search(net.eval(), src, [Bounds(0, 6)] * 100, SearchConfig())
+    return sum(one.ids == row[1:-1] for one, row in zip(found, tgt.tolist(), strict=True)) / 100
+
+
+def assert_learned(net: nn.Module, least: float = 0.0) -> None:
+    """The gradient has reached every parameter, and is a number everywhere."""
+    for name, parameter in net.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().max() > least, name
 
 
 # Torch's own modules as oracles: their weights under our names.
