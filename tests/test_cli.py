@@ -1,17 +1,20 @@
-"""The commands, as typed: what works, on one tiny run a task; and what is refused in one line, with nothing touched."""
+"""The commands, as typed: what works, on one tiny run a task; what is refused in one line; what all commands share."""
 
 import io
 import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import Mock, call
 
 import pytest
 from PIL import Image
@@ -23,7 +26,9 @@ from config.data import MonolingualConfig
 from const.path import ROOT
 from const.token import EOS_ID, UNK_ID
 from tests.tiny import JAPANESE, LABELS, TEXT, Outcome, bert_run, classifier_run, english, language_run, outcome, run
+from utils.command import Parser, confirm, duration, needing_group, run_command
 from utils.config import LanguageConfig, TranslationConfig
+from utils.file import atomic_file
 from utils.run import CONFIG, find_run, run_reading
 from utils.task.language import perplexity_by_memory
 
@@ -80,7 +85,6 @@ translate.py --input film.srt --n_best 2                      |          | --inp
 translate.py --input wrong.srt --output out                   |          | wrong.srt, line 6: '00:00:02,000 -> 00:00:03,000' belongs to no
 translate.py --input nowhere --output out                     |          | no such file: nowhere
 translate.py --input in.ja --output link.ja                   |          | --output link.ja is the file of --input: give another
-translate.py 寺 --output a.png --attention ./a.png             |          | --attention a.png is the file of --output: give
 translate.py 寺 --n_best 0                                    |          | --n_best 0: give 1 or more
 translate.py 寺 --n_best 3 --beam 2                           |          | --beam 2 is less than --n_best 3: give --beam 3
 translate.py 寺 --beam 0                                      |          | --beam 0: give 1 to 1,000 (1 is greedy)
@@ -103,7 +107,6 @@ translate.py 寺 --glossary terms.tsv --sample                 |          | --gl
 translate.py 寺 --glossary terms.tsv --score temple           |          | --glossary terms.tsv and --score temple at once: it needs
 translate.py 寺 --glossary terms.tsv --explain a.html         |          | --glossary terms.tsv and --explain a.html at once: it
 translate.py 寺 --glossary terms.tsv --engine ctranslate2     |          | --glossary terms.tsv and --engine ctranslate2 at once: it
-translate.py 寺 --glossary terms.tsv --output terms.tsv       |          | --output terms.tsv is the file of --glossary: give
 translate.py 寺 --format pharaoh --n_best 2                   |          | --n_best 2 at once: it is a line per text
 translate.py 寺 --attention a.svg                             |          | a.svg: give the file the extension .html or .png
 translate.py 寺 --run x --run y --attention a.png             |          | --attention a.png and 2 runs at once: give one --run
@@ -112,8 +115,6 @@ translate.py 寺 --score MANY --attention a.html               |          | are 
 translate.py 😀 --attention a.html                            |          | no part of '😀' is in the vocabulary
 translate.py --input in.ja --explain a.html                   |          | --explain a.html and no text at once: give one text
 translate.py 寺 橋 --explain a.html                           |          | --explain a.html and 2 texts at once: give one text
-translate.py 寺。橋。 --explain a.html                          |          | sentences: give one of them
-translate.py 😀 --explain a.html                              |          | no part of '😀' is in the vocabulary
 translate.py 寺 --explain a.png                               |          | a.png: give the file the extension .html
 translate.py 寺 --explain in.ja/a.html                        |          | cannot write to in.ja (File exists): give --explain a file in
 translate.py 寺 --explain a.html --attention ./a.html         |          | --explain a.html is the file of --attention: give
@@ -129,9 +130,7 @@ translate.py --input euc.ja --output out                      |          | euc.j
 predict.py fill-mask 京都                                     |          | '京都' has no [MASK]: write it where
 predict.py fill-mask 寺寺寺寺寺寺寺寺寺[MASK]                 |          | are more than the 12 that the network reads: shorten
 predict.py fill-mask [MASK] --run x --hugging_face y          |          | --run x and --hugging_face y at once: give one of them
-predict.py fill-mask 寺[MASK] --attention a.txt               |          | --attention a.txt: give the file the extension .html or .png
 predict.py fill-mask 寺[MASK] [MASK] --attention a.png        |          | --attention a.png and 2 texts at once: give one text
-predict.py fill-mask --attention a.png                        | [MASK]   | --attention a.png and 0 texts at once: give one text
 predict.py classify 寺 --labels labels                        |          | --texts and --labels belong together: give both
 predict.py classify --texts in.ja --labels few                |          | in.ja has 3 lines but few has 2: give a label for each
 predict.py classify --texts in.ja --labels wrong              |          | line 2: label 'harbour' is not among
@@ -209,10 +208,8 @@ def cli(
     names = {"LONG": "".join(TEXT.src[:8]), "MANY": "temple " * 48} | {name: str(run) for name, run in runs.items()}
 
     def run_it(line: str, stdin: bytes = b"") -> Outcome:
-        words = [names.get(word, word) for word in shlex.split(line)]
-        monkeypatch.setattr(sys, "argv", words)
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)), encoding="utf-8"))
-        return outcome(words[0], COMMANDS[words[0]].main, capsys)
+        program, *words = [names.get(word, word) for word in shlex.split(line)]
+        return outcome(program, COMMANDS[program].main, capsys, *words, stdin=stdin)
 
     return run_it
 
@@ -306,3 +303,152 @@ def test_what_was_exported_translates_without_torch(how: str, runs: dict[str, Pa
     found = without(packages, f"translate.py 寺 --engine ctranslate2 --run {tmp_path / 'exported'} {how}", tmp_path)
     assert (found.returncode, found.stderr) == (0, "")
     assert found.stdout.strip()
+
+
+# what all commands share: exit statuses, one-line errors, option names, durations
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def main() -> None:
+        raise error
+
+    return main
+
+
+def options() -> Parser:
+    parser = Parser(prog="verb.py")
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--resume", type=str)
+    parser.add_argument("--model.d_model", type=int, default=512)
+    return parser
+
+
+CUDA, REMEDY = "CUDA out of memory. Tried to allocate 2 GiB", "free some, or ask for less at a time"
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "said"),
+    [
+        (lambda: None, 0, ""),
+        (raising(KeyboardInterrupt()), 130, "interrupted"),
+        (lambda: sys.exit(3), 3, ""),
+        (raising(ValueError("d_model=3 does\nnot  split")), 2, "error: d_model=3 does not split"),
+        (raising(FileNotFoundError(2, "No such file", "a.ja")), 2, "error: [Errno 2] No such file: 'a.ja'"),
+        (raising(MemoryError()), 2, f"error: out of memory (MemoryError): {REMEDY}"),
+        (raising(RuntimeError(f"{CUDA}\nmore")), 2, f"error: out of memory ({CUDA}): {REMEDY}"),
+    ],
+)
+def test_a_command_ends_with_the_status_that_a_shell_knows_and_what_a_user_can_mend_is_one_line(
+    capsys: pytest.CaptureFixture[str], end: Callable[[], None], status: int, said: str
+) -> None:
+    with pytest.raises(SystemExit, match=str(status)):
+        run_command("verb.py", end)
+    assert capsys.readouterr() == ("", f"verb.py: {said}\n" if said else "")
+
+
+def test_our_own_mistakes_keep_their_traceback() -> None:
+    with pytest.raises(RuntimeError, match="shapes"):
+        run_command("verb.py", raising(RuntimeError("shapes")))
+
+
+def test_python_in_development_mode_tells_where_a_mistake_came_from() -> None:
+    code = "from utils.command import run_command; run_command('verb.py', lambda: int('x'))"
+    ends = []
+    for mode in ([], ["-X", "dev"]):
+        process = subprocess.run([sys.executable, *mode, "-c", code], cwd=ROOT, capture_output=True, text=True)
+        ends.append("Traceback" in process.stderr)
+    assert ends == [False, True]
+
+
+@pytest.mark.parametrize("name", ["stdin", "stdout", "stderr"])
+def test_what_the_caller_has_closed_is_empty(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def main() -> None:
+        assert sys.stdin.isatty() is False
+        print("said", file=sys.stderr)
+        print("said")
+
+    monkeypatch.setattr(sys, name, None)
+    with pytest.raises(SystemExit, match="0"):
+        run_command("verb.py", main)
+
+
+@pytest.mark.parametrize(
+    ("said", "goes_on"),
+    [("y", True), (" Yes ", True), ("", False), ("n", False), (EOFError, False), (KeyboardInterrupt, False)],
+)
+def test_a_question_is_asked_on_a_terminal_only_and_enter_is_no(
+    said: str | type[BaseException], goes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Mock(side_effect=[said])
+    monkeypatch.setattr("builtins.input", asked)
+    for n_terminals in range(3):
+        monkeypatch.setattr(sys, "stdin", Mock(isatty=lambda n=n_terminals: n > 0))
+        monkeypatch.setattr(sys, "stdout", Mock(isatty=lambda n=n_terminals: n > 1))
+        with nullcontext() if goes_on or n_terminals < 2 else pytest.raises(KeyboardInterrupt):
+            confirm("Go on?")
+        assert asked.call_args_list == [call("Go on? [y/N] ")] * (n_terminals == 2)
+
+
+def test_sigterm_leaves_nothing_half_written(tmp_path: Path) -> None:
+    def main() -> None:
+        with atomic_file(tmp_path / "out") as draft:
+            draft.write_text("half")
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit, match="143"):
+        run_command("verb.py", main)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_pipe_that_closes_leaves_no_trace() -> None:
+    code = "from utils.command import run_command; run_command('verb.py', lambda: [print(i) for i in range(99999)])"
+    command, pipe = [sys.executable, "-c", code], subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe) as verb:
+        assert verb.stdout is not None
+        assert verb.stderr is not None
+        assert verb.stdout.readline() == b"0\n"
+        verb.stdout.close()
+        assert verb.stderr.read() == b""
+        assert verb.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--bem", "3"], "unknown option bem: did you mean --beam?"),
+        (["--model.dmodel", "3"], "unknown option model.dmodel: did you mean --model.d_model?"),
+        (["--qqqqq", "3"], "unknown option qqqqq: see --help"),
+        (["--resum", "run"], "unknown option resum: did you mean --resume?"),  # no option may be abbreviated
+        (["--beam", "wide"], "argument --beam: invalid int value: 'wide'"),
+        (["stray"], "unrecognized argument stray"),
+    ],
+)
+def test_an_option_that_is_wrong_is_named_in_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        options().parse_args(arguments)
+    assert capsys.readouterr() == ("", f"verb.py: error: {line}\n")
+
+
+@pytest.mark.parametrize("option", ["--length_penalty", "--length-penalty"])
+@pytest.mark.parametrize("declared", ["--length_penalty", "--length-penalty"])
+def test_the_words_of_an_option_are_joined_by_either_sign(declared: str, option: str) -> None:
+    parser = options()
+    parser.add_argument(declared, type=float)
+    for given in ([option, "-0.5"], [f"{option}=-0.5"]):
+        found = parser.parse_args(["--resume", "a_b", "--model.d_model=8", *given])
+        assert (found.length_penalty, found.resume, found["model.d_model"]) == (-0.5, "a_b", 8)
+
+
+def test_a_group_that_is_not_installed_is_named() -> None:
+    with (
+        pytest.raises(ValueError, match=r"^no_such_package cannot be loaded \(.*\): `poetry install --with extra`$"),
+        needing_group("extra"),
+    ):
+        import no_such_package.part  # type: ignore[import-not-found]  # noqa: F401
+
+
+def test_durations_are_said_in_a_unit_that_reads_well() -> None:
+    for seconds, text in ((59, "59 s"), (60, "1.0 min"), (5400, "1.5 h"), (172_799, "48.0 h"), (172_800, "2.0 days")):
+        assert duration(seconds) == text

@@ -84,6 +84,7 @@ from utils.dataset.text import (
     write_joined,
     write_split,
 )
+from utils.file import write_lines
 from utils.text.tokenizer import Tokenizer, TokenizerPair, WordTokenizer, id_of_each, train_tokenizer
 
 Pairs = list[tuple[str, str]]
@@ -95,7 +96,7 @@ def quiet(_: str) -> None: ...
 
 
 def write(path: Path, *lines: str) -> Path:
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
+    write_lines(path, lines)
     return path
 
 
@@ -136,37 +137,32 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("src", "expected"),
     [
-        ("古い\r都\u2028\n橋 \n", ["古い\r都\u2028", "橋 "]),
-        ("\ufeff都\r\n橋\r\n", ["都", "橋"]),
-        ("BZh\n橋", ["BZh", "橋"]),
-        ("\n橋\n", ["", "橋"]),
+        ("古い\r都\u2028\n橋 \n".encode(), ["古い\r都\u2028", "橋 "]),
+        ("\ufeff都\r\n橋\r\n".encode(), ["都", "橋"]),
+        ("BZh\n橋".encode(), ["BZh", "橋"]),
+        ("\n橋\n".encode(), ["", "橋"]),
+        *((compress("京\n都".encode()), ["京", "都"]) for compress in (gzip.compress, lzma.compress)),
     ],
 )
-def test_only_a_newline_ends_a_line(src: str, expected: list[str], tmp_path: Path) -> None:
+def test_only_a_newline_ends_a_line_and_compressed_text_is_read_as_it_is(
+    src: bytes, expected: list[str], tmp_path: Path
+) -> None:
     files = written(tmp_path, [("", "a"), ("", "b")])
-    files.src.write_bytes(src.encode())
+    files.src.write_bytes(src)
     assert read_parallel(files) == ParallelText(expected, ["a", "b"])
     again = TextLines(files.src)
     assert (len(again), list(again), list(again)) == (2, expected, expected)
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
-def test_compressed_text_is_read_as_it_is(compress: Any, tmp_path: Path) -> None:
-    files = written(tmp_path, [("", "a"), ("", "b")])
-    files.src.write_bytes(compress("京\n都".encode()))
-    assert read_parallel(files) == ParallelText(["京", "都"], ["a", "b"])
-    assert len(TextLines(files.src)) == 2
+TORN = " is compressed, and damaged or truncated (Compressed file ended"
 
 
 @pytest.mark.parametrize(
     ("data", "fault"),
     [
         (b"one\ntwo\n\xff\n", ", line 3: byte 0xff is not UTF-8"),
-        (
-            gzip.compress("都\n".encode(), mtime=0)[:-9],
-            " is compressed, and damaged or truncated (Compressed file ended",
-        ),
-        (lzma.compress("都\n".encode())[:-9], " is compressed, and damaged or truncated (Compressed file ended"),
+        (gzip.compress("都\n".encode(), mtime=0)[:-9], TORN),
+        (lzma.compress("都\n".encode())[:-9], TORN),
         ("1\n都\n".encode("iso-2022-jp"), ", line 2 is in ISO-2022-JP: save it as UTF-8"),
         ("都\n".encode("utf-16"), " is UTF-16: save it as UTF-8"),
         (b" \n\t\n", " holds no text"),
@@ -190,6 +186,7 @@ def test_what_is_no_parallel_text_is_refused_in_one_line(data: bytes | None, fau
 JA_EN = ("ja", "en")
 _DTD = '<!DOCTYPE tmx SYSTEM "tmx14.dtd">'
 _LAUGHS = "".join(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10 if i else "ha"}">' for i in range(10))
+_LAUGHS = f"<!DOCTYPE tmx [{_LAUGHS}]>"
 
 
 def converted(folder: Path, name: str, content: str | bytes, languages: tuple[str, str] = JA_EN) -> Pairs:
@@ -230,11 +227,7 @@ def test_the_formats_that_the_page_shows_are_read_as_the_same_pairs(page: str, t
         ("a.csv", "target,source_lang,source\ncapital,ja,都\n", [("都", "capital")]),
         ("a.csv.gz", gzip.compress("都,capital\n".encode(), mtime=0), [("都", "capital")]),
         ("a.jsonl", '{"id": 1, "translation": {"en": "a\\nb", "ja": "都"}}\n\n', [("都", "a b")]),
-        (
-            "a.jsonl",
-            '{"src": "都", "tgt": "c"}\n{"en": "b", "ja": "橋", "translation": "b"}\n',
-            [("都", "c"), ("橋", "b")],
-        ),
+        ("a.jsonl", '{"src": "都", "tgt": "c"}\n{"en": "b", "ja": "橋", "translation": 1}', [("都", "c"), ("橋", "b")]),
         ("a.tmx", tmx(unit(en="1", fr="2"), unit(en_US="a &lt; b", fr="2", ja="\n都\n市\n")), [("都 市", "a < b")]),
         ("a.tmx", tmx(unit(en_US="1", en="2", ja="都", JA_JP="3")), [("都", "2")]),
         ("a.tmx", tmx(unit(ja="都", en='<bpt i="1">{b}<sub>s</sub></bpt><hi>big</hi><ph/> c')), [("都", "big c")]),
@@ -265,23 +258,15 @@ def test_a_language_is_taken_as_it_is_written_before_another_of_its_kind(tmp_pat
         ("a.tsv", "都\tcapital\n橋\ta\tbridge\n", ", line 2 has 3 columns, not 2"),
         ("a.tsv", "id\tja\n1\t都\n", ", line 1 has id, ja, not both ja and en"),
         ("a.tsv", "都\tcapital\n".encode() + "橋\tbridge\n".encode("cp932"), ", line 2: byte 0x8b is not UTF-8"),
-        ("a.tsv", "都\tcapital\n".encode("utf-16"), " is UTF-16: save it as UTF-8"),
         ("a.tsv", "都\tcapi\0tal\n", ", line 1 has a NUL"),
         ("a.tsv", "a\t" * 10**6, ", line 1 has 1,048,576 bytes or more"),
         ("a.tsv", "\t" * 10**6 + "\n都", ", line 2 has one column"),
-        ("a.csv", "", " has no text in both ja and en"),
         ("a.csv", "id,ja,en\n1,都\n", ", line 2 has 2 columns, not 3"),
         ("a.csv", "a," * 10**6, ", line 1 has 1,048,576 bytes or more"),
-        (
-            "a.csv",
-            'ja,en\n都,"capital\n' + "橋,bridge\n" * 10**5,
-            ", line 2, where a row begins: unexpected end of data",
-        ),
+        ("a.csv", 'ja,en\n都,"capital\n' + "橋,bridge\n" * 10**5, ", line 2, where a row begins: unexpected end of"),
         ("a.csv", '都,"capital' + "l" * 10**6, ", line 1, where a row begins: field larger than field limit"),
         ("a.csv", "都,capital\n" + '"\n",' * 10**5, ", line 2, where a row begins: "),
-        ("a.csv", '都,"the" capital\n', ", line 1, where a row begins: ',' expected after '\"'"),
         ("a.csv", b"\xff,capital\n", ", line 1: byte 0xff is not UTF-8"),
-        ("a.jsonl", "", " has no text in both ja and en"),
         ("a.jsonl", '{"ja": "都", "en": "c"}\n{"ja": "都",\n', ", line 2 is no JSON object"),
         ("a.jsonl", '["都", "capital"]\n', ", line 1 is no JSON object"),
         ("a.jsonl", "[" * 10**6, ", line 1 is no JSON object"),
@@ -289,20 +274,14 @@ def test_a_language_is_taken_as_it_is_written_before_another_of_its_kind(tmp_pat
         ("a.jsonl", '{"ja": "都", "fr": "c"}\n', ", line 1 has ja, fr, not both ja and en"),
         ("a.jsonl", '{"ja": "都", "en": null}\n', ", line 1 has a number, a list or null in place of a text"),
         ("a.jsonl", '{"ja": "都", "en": "\\ud800"}\n', ", line 1 has a NUL or half a character"),
-        ("a.jsonl", b'{"ja": "\xe9", "en": "c"}\n', ", line 1: byte 0xe9 is not UTF-8"),
         ("a.tmx", "", ", line 1: no element found: export it again"),
         ("a.tmx", tmx(unit(ja="都", fr="c")), " has no text in both ja and en"),
         ("a.tmx", tmx(unit(ja="都", en="c"))[:-9], ", line 3: unclosed token"),
         ("a.tmx", tmx(unit(ja="都", en="c")).encode("cp932"), ", line 3: not well-formed"),
         ("a.tmx", tmx(unit(ja="都", en="c"), encoding="cp932"), ", line 1: multi-byte encodings are not supported"),
         ("a.tmx", tmx(unit(ja="都", en="c"), encoding="none"), ", line 1: unknown encoding: none"),
-        ("a.tmx", tmx(unit(ja="都", en="\0")), ", line 3: not well-formed"),
         ("a.tmx", tmx(unit(ja="都", en="&nbsp;")), ", line 3: &nbsp; is not declared here"),
-        (
-            "a.tmx",
-            tmx(unit(ja="都", en="&a9;"), doctype=f"<!DOCTYPE tmx [{_LAUGHS}]>"),
-            ", line 2: a DOCTYPE with decl",
-        ),
+        ("a.tmx", tmx(unit(ja="都", en="&a9;"), doctype=_LAUGHS), ", line 2: a DOCTYPE with decl"),
         ("a.tmx", tmx(unit(ja="<ph>" * 10**6)), ", line 3: 1,048,576 bytes without the end of a unit"),
         ("a.tmx", tmx(f'<tu a="{"a" * 10**7}"/>'), ", line 3: 1,048,576 bytes without the end of a unit"),
         ("a.tmx.gz", gzip.compress(tmx(unit(ja="都", en="c")).encode(), mtime=0)[:-9], " is compressed, and damaged"),
@@ -567,9 +546,8 @@ def test_the_nearest_and_plain_file_is_taken_and_those_of_no_split_may_be_absent
 def test_another_text_is_refused_and_leaves_nothing(path: str, toy: CorpusSpec, tmp_path: Path, place: Path) -> None:
     other = TOY[path].replace(b"i", b"I").replace("川".encode(), "河".encode())
     source = write_tar(tmp_path / "toy.tar.gz", TOY | {path: other})
-    with pytest.raises(
-        ValueError, match=f"^toy: {path} has .* {git_hash(other)}, expected {git_hash(TOY[path])}: {source}"
-    ):
+    message = f"^toy: {path} has .* {git_hash(other)}, expected {git_hash(TOY[path])}: {source}"
+    with pytest.raises(ValueError, match=message):
         install(toy, source, place)
     assert nothing_left(place)
 
@@ -666,10 +644,7 @@ def test_a_corpus_is_downloaded_and_verified(toy: CorpusSpec, tmp_path: Path, pl
     for url, fault in (
         (f"{server}/other.tar.gz", rf"^toy: orig/toy-dev\.en has git .*: {server}/other\.tar\.gz is not toy"),
         (f"{server}/gone.tar.gz", r"^could not fetch toy from http://127.*/gone\.tar\.gz \(404 Client Error"),
-        (
-            "http://127.0.0.1:9/x.tar.gz",
-            r"^could not fetch .* refused\): give --data\.archive PATH [^\n]*--config demo$",
-        ),
+        ("http://127.0.0.1:9/x.tar.gz", r"^could not fetch .* refused\): give --data\.archive PATH .*--config demo$"),
     ):
         with pytest.raises(ValueError, match=fault):
             install(replace(toy, url=url), None, place)
@@ -723,9 +698,7 @@ def test_a_further_held_out_set_is_verified_and_may_be_copied_in_later(
     assert corpus.reversed().held_out("old") == ParallelFiles(*reversed(corpus.held_out("old")))
     with pytest.raises(ValueError, match=r"^--split train: toy has dev, test, tok, old; give one of them$"):
         corpus.held_out("train")
-    with pytest.raises(
-        ValueError, match=r"^--split tok: .*tok/toy-test\.ja is missing.*: unpack toy-test\.ja and toy-test"
-    ):
+    with pytest.raises(ValueError, match=r"^--split tok: .*tok/toy-test\.ja is missing.*: unpack toy-test\.ja and"):
         corpus.held_out("tok")
     (root / "toy" / "tok").mkdir()
     for path in CORPORA["tanaka"].optional[:2]:
@@ -1342,9 +1315,8 @@ def test_the_recipe_of_the_docs_puts_no_article_in_two_splits(tmp_path: Path, mo
     corpus = MonolingualCorpus("kftt", "ja", text, text, text, articles, pre_tokenized=False)
     monkeypatch.setattr(monolingual, "prepare_monolingual", lambda _: corpus)
     monkeypatch.chdir(tmp_path)
-    (recipe,) = re.findall(
-        r"^```python\n(.*?)^```$", (ROOT / "docs/results.md").read_text(encoding="utf-8"), re.S | re.M
-    )
+    page = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    (recipe,) = re.findall(r"^```python\n(.*?)^```$", page, re.S | re.M)
     exec(recipe, {})
     found = {split: lines(tmp_path / f"corpus/kftt-category-ja/{split}.text") for split in SPLITS}
     for split, sentences in found.items():

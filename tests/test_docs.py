@@ -6,7 +6,6 @@ import json
 import posixpath
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path, PurePosixPath
@@ -19,7 +18,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 import translate
 from bench import results as results_module
-from bench.results import RESULTS, SAMPLES, TABLES, published_table, result_table, translations_page, with_table
+from bench.results import RESULTS, SAMPLES, TABLES, result_table, translations_page, with_table
 from config.data import DataConfig, TokenizerConfig
 from config.reader import names_of
 from config.search import Limits
@@ -126,12 +125,9 @@ def without_targets(text: str) -> str:
     return re.sub(r"\]\([^)\s]+\)", "]", text)
 
 
-def test_a_page_is_a_notebook_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["docs.notebook", "--all", "--output", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", command)
-    written = outcome("docs.notebook", write_notebooks, capsys).out.splitlines()
+def test_a_page_is_a_notebook_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--all", "--output", str(tmp_path)]
+    written = outcome("docs.notebook", write_notebooks, capsys, *words).out.splitlines()
     assert sorted(map(Path, written)) == sorted(tmp_path.rglob("*.ipynb"))
     assert {Path(file).stem for file in written} >= {Path(page).stem for page in _NUMBERED}
     for file in map(Path, written):
@@ -158,9 +154,8 @@ def test_a_page_is_a_notebook_too(
                 assert (file.parent / unquote(target)).exists(), f"{file}: {target}"
         assert without_targets("\n\n".join(parts)) == without_targets(text_of(page).strip())
     assert "](../1-attention.ipynb)" in (tmp_path / "ja/1-attention.ipynb").read_text(encoding="utf-8")
-    for wrong, message in ((command, "0-tokens.ipynb exists"), (command[:1] + command[2:], "no page: give")):
-        monkeypatch.setattr(sys, "argv", wrong)
-        assert message in outcome("docs.notebook", write_notebooks, capsys).err
+    for wrong, message in ((words, "0-tokens.ipynb exists"), (words[1:], "no page: give")):
+        assert message in outcome("docs.notebook", write_notebooks, capsys, *wrong).err
 
 
 @pytest.mark.parametrize("name", ["kftt_ja_en_1", "kftt_en_ja_1"])
@@ -325,14 +320,13 @@ def test_tags_come_out_as_the_page_on_serving_says(page: str) -> None:
 @pytest.mark.parametrize("page", ["docs/own_text.md", "docs/ja/own_text.md"])
 @pytest.mark.parametrize(("kind", "run"), [("srt", "kftt_ja_en"), ("po", "kftt_en_ja")])
 def test_files_keep_their_shape_as_the_page_on_own_text_says(
-    kind: str, run: str, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kind: str, run: str, page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given, translated = (block.body for block in blocks(text_of(page)) if block.language == kind)
     file = tmp_path / f"given.{kind}"
     file.write_text(given, encoding="utf-8")
-    command = ["translate.py", "--run", run, "--precision", "fp32", "--input", str(file)]
-    monkeypatch.setattr(sys, "argv", command)
-    assert outcome("translate.py", translate.main, capsys).out == translated
+    words = ["--run", run, "--precision", "fp32", "--input", file]
+    assert outcome("translate.py", translate.main, capsys, *words).out == translated
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -474,19 +468,6 @@ def test_the_preset_gpt_en_trains_what_is_recorded_as_vanilla_en() -> None:
     assert changed == {"training.precision": ("bf16", "auto"), "training.graphs": (ABSENT, True)}
 
 
-def test_runs_of_one_name_share_a_row_and_a_published_score_stands_beside_their_mean(tmp_path: Path) -> None:
-    for seed, bleu in enumerate((10.0, 12.0, 17.0)):
-        keep(tmp_path, RESULT, name="few", seed=seed, minutes=5 + seed, bleu=bleu, chrf=3 * bleu)
-    assert result_table(tmp_path).splitlines()[2:] == [
-        "| `few` | kftt | ja→en | 1.0 M | 3 seeds, each 6 min, 1.0 M tokens | 4.00 ± 0.00 | **13.00 ± 3.61** "
-        "| 39.00 ± 10.82 |",
-    ]
-    for seed, bleu in enumerate((41.0, 42.5)):
-        keep(tmp_path, {"name": "multi30k_en_de", "seed": seed, "bleu": bleu})
-    (row,) = published_table(tmp_path).splitlines()[2:]
-    assert row.endswith("| **41.75** | +0.73 |")
-
-
 def test_a_mean_is_of_one_recipe(tmp_path: Path) -> None:
     def add(seed: int, d_model: int, search: Any = None, **data: Any) -> None:
         config = {"model": {"d_model": d_model}, "data": data, "training": {"seed": seed}, "search": search or {}}
@@ -519,12 +500,11 @@ def test_the_command_keeps_results_with_their_translations_and_renews_the_tables
     monkeypatch.setattr(results_module, "TABLES", {"results": (lambda: result_table(results), ("README.md",))})
     monkeypatch.setattr(results_module, "find_run", lambda name: tmp_path / name)
     run = finished_run(tmp_path / "a", name="tanaka_en_ja")
-    monkeypatch.setattr(sys, "argv", ["bench.results", "a"])
-    assert outcome("bench.results", results_module.main, capsys).out == f"{results / 'tanaka_en_ja_3.json'}\n"
+    assert outcome("bench.results", results_module.main, capsys, "a").out == f"{results / 'tanaka_en_ja_3.json'}\n"
     assert "`tanaka_en_ja` | kftt" in page.read_text(encoding="utf-8")
     assert (results / "tanaka_en_ja_3.txt").read_text(encoding="utf-8") == "都 は 古い。\n"
     for file in ("test.txt", "test.json"):
         (run / file).unlink()
-        found = outcome("bench.results", results_module.main, capsys)
+        found = outcome("bench.results", results_module.main, capsys, "a")
         assert found.status == 2
         assert re.search("a has no .*test", found.err)

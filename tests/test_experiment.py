@@ -675,8 +675,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         if world is not None:
             monkeypatch.setattr(study_module, "training_process", world.training)
         monkeypatch.setattr(study_module, "Study", lambda config: Study(config, tmp_path / "pickles"))
-        monkeypatch.setattr(sys, "argv", ["study.py", str(tmp_path / "my.yaml"), *map(str, arguments)])
-        return outcome("study.py", command.main, capsys)
+        return outcome("study.py", command.main, capsys, tmp_path / "my.yaml", *arguments)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     yield run_it

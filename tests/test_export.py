@@ -1,7 +1,6 @@
 """Exports and imports: CTranslate2 and Hugging Face as oracles, safetensors bit for bit, and export.py itself."""
 
 import contextlib
-import io
 import json
 import os
 import random
@@ -232,6 +231,12 @@ def test_settings_are_read_as_they_were_written_and_damage_is_named(folders: tup
 ONE = TokenizerConfig(vocab_size=100, character_coverage=1.0)
 
 
+def snippet_of(folder: Path) -> str:
+    """The Python by which its card says that it is used."""
+    (code,) = re.findall(r"^```python\n(.*?)^```$", (folder / "README.md").read_text(encoding="utf-8"), re.S | re.M)
+    return code
+
+
 def for_hugging_face(tokenizer: TokenizerConfig, model: TransformerConfig) -> Run:
     pair = train_tokenizers(tokenizer, [*TEXT.src, "ガパカハ"], TEXT.tgt, ("ja", "en"))
     config = TranslationConfig(
@@ -293,9 +298,7 @@ def test_hugging_face_splits_computes_and_says_the_same(
     ours, found = greedy(run, theirs, src, no_repeat_ngram_size=1)
     assert found == ours
     assert len({tuple(each) for each in ours}) > 10
-    (snippet,) = re.findall(
-        r"^```python\n(.*?)^```$", (tmp_path / "README.md").read_text(encoding="utf-8"), re.S | re.M
-    )
+    snippet = snippet_of(tmp_path)
     capsys.readouterr()
     with contextlib.chdir(tmp_path):
         exec(snippet.replace("a sentence", TEXT.src[7]), {})
@@ -311,11 +314,7 @@ def test_hugging_face_splits_computes_and_says_the_same(
         (ONE, {}, "tie=all, not target"),
         (ONE, {"bert": BERT, "n_encoder_layers": 0}, "no BERT"),
         (replace(ONE, kind="word"), {"tie": "all"}, "vocabularies there are of pieces"),
-        (
-            replace(ONE, normalization="nfkc"),
-            {"tie": "all"},
-            "of pieces, with tokenizer.normalization=identity",
-        ),
+        (replace(ONE, normalization="nfkc"), {"tie": "all"}, "of pieces, with tokenizer.normalization=identity"),
     ],
     ids=str,
 )
@@ -550,17 +549,10 @@ ENGINE = ("--engine", "ctranslate2", "--run")
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
     """Runs export.py or translate.py."""
-
-    def run_it(program: str, *arguments: str | Path, stdin: str = "") -> Outcome:
-        monkeypatch.setattr(sys, "argv", [program, *map(str, arguments)])
-        monkeypatch.setattr(
-            sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin.encode())), encoding="utf-8")
-        )
-        return outcome(program, {"export.py": export, "translate.py": translate}[program].main, capsys)
-
-    return run_it
+    mains = {"export.py": export.main, "translate.py": translate.main}
+    return lambda program, *words, stdin="": outcome(program, mains[program], capsys, *words, stdin=stdin.encode())
 
 
 def test_an_exported_run_translates_as_the_run_does(command: Command, tmp_path: Path) -> None:
@@ -617,8 +609,7 @@ def test_the_folder_says_how_it_is_used_elsewhere(
     monkeypatch.setattr("tests.tiny.tokenizers", lambda: made)
     folder = run(tmp_path) if made is not tokenizers() else learned_run(tmp_path)
     command("export.py", folder, "--to", "ctranslate2", "--output", output, "--quantization", "int8")
-    card = (output / "README.md").read_text(encoding="utf-8")
-    (snippet,) = re.findall(r"^```python\n(.*?)^```$", card, re.S | re.M)
+    card, snippet = (output / "README.md").read_text(encoding="utf-8"), snippet_of(output)
     assert expected in snippet
     assert "weights: int8." in card
     assert ("Tags of its vocabulary: bt, law" in card) == (pair is law)
@@ -710,10 +701,8 @@ def test_a_run_to_be_given_away_is_a_quarter_of_the_size_and_describes_itself(co
     assert str(tmp_path) not in (output / "config.yaml").read_text(encoding="utf-8")
     assert command("translate.py", TEXT.src[0], "--run", output, "--precision", "fp32").out == f"{found[0].text}\n"
     bert = tiny.bert_run(tmp_path)
-    assert (
-        "but only Transformers that translate"
-        in command("export.py", bert, "--to", "run", "--output", tmp_path / "x").complaint
-    )
+    refused = command("export.py", bert, "--to", "run", "--output", tmp_path / "x").complaint
+    assert "but only Transformers that translate" in refused
 
 
 def test_what_cannot_be_exported_says_why_and_leaves_nothing(

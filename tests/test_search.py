@@ -5,7 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -353,16 +353,13 @@ def test_it_is_drawn_among_the_k_likeliest_or_the_fewest_that_reach_p(how: dict[
 
 
 def test_every_number_has_its_token_and_none_falls_on_what_cannot_be() -> None:
+    """And small probabilities behind large ones are not lost."""
     probs = torch.tensor([0.0, 0.25, 0.0, 0.5, 0.25, 0.0])
     draws = torch.tensor([0.0, 0.2, 0.25, 0.6, 0.75, math.nextafter(1.0, 0.0)], dtype=torch.float64)
     assert inverse_cdf(probs.expand(6, -1), draws).tolist() == [1, 1, 3, 3, 4, 4]
-
-
-def test_small_probabilities_behind_large_ones_are_not_lost() -> None:
     probs = torch.full((1, 30001), 1e-9)
     probs[0, 0] = 1 - 3e-5
-    number = torch.tensor([1 - 1e-5], dtype=torch.float64)
-    assert inverse_cdf(probs, number).item() == pytest.approx(20_000, rel=0.01)
+    assert inverse_cdf(probs, torch.tensor([1 - 1e-5]).double()).item() == pytest.approx(20_000, rel=0.01)
 
 
 def test_what_is_drawn_depends_on_seed_and_number_alone() -> None:
@@ -508,21 +505,17 @@ def test_any_list_of_texts_keeps_its_order_and_each_is_told_of_once(texts: list[
         assert not translation.unknown or "".join(translation.text.split()) == "".join(text.split())
 
 
-@given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 100))
-def test_batches_within_a_budget_hold_each_sequence_once_longest_first(lengths: list[int], budget: int) -> None:
-    batches = list(within_budget(lengths, budget))
-    assert sorted(i for rows in batches for i in rows) == list(range(len(lengths)))
-    assert all(len(rows) == 1 or len(rows) * max(lengths[i] for i in rows) <= budget for rows in batches)
-    found = [lengths[i] for rows in batches for i in rows]
-    assert found == sorted(found, reverse=True)
-
-
-@given(st.lists(st.integers(1, 40), max_size=200), st.integers(100, 3000))
-def test_a_large_batch_has_little_padding_and_no_batch_is_smaller_than_it_must_be(
+@given(st.lists(st.integers(1, 40), max_size=200), st.integers(1, 3000))
+def test_batches_within_a_budget_hold_each_sequence_once_longest_first_with_little_padding(
     lengths: list[int], budget: int
 ) -> None:
-    batches = [[lengths[i] for i in rows] for rows in within_budget(lengths, budget)]
+    """And none is smaller than it must be."""
+    rows = list(within_budget(lengths, budget))
+    batches = [[lengths[i] for i in batch] for batch in rows]
+    assert sorted(chain(*rows)) == list(range(len(lengths)))
+    assert list(chain(*batches)) == sorted(lengths, reverse=True)
     for batch, after in pairwise([*batches, [0]]):
+        assert len(batch) == 1 or len(batch) * batch[0] <= budget
         assert len(batch) <= 32 or batch[-1] >= 0.7 * batch[0]
         assert (len(batch) + 1) * batch[0] > budget or (len(batch) >= 32 and after[0] < 0.7 * batch[0]) or after == [0]
 

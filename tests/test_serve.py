@@ -56,6 +56,8 @@ LONGEST = 200
 LIMITS = Limits(max_chars=LONGEST, max_texts=8, queue_texts=8, batch_texts=4, timeout_s=20)
 JA_EN = {"source": "ja", "target": "en"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
+CURL = {"content-type": f"{FORM['content-type']}; x"}
+LONG = "\U0001f600" * LONGEST  # twelve bytes per character, as JSON and as a form
 
 
 @pytest.fixture
@@ -175,7 +177,7 @@ SERVICE = Service(
 )
 
 
-def test_a_run_is_chosen() -> None:
+def test_a_run_is_chosen_or_the_choice_is_named() -> None:
     for text, source, target, name, expected, language in (
         ("駅は", "ja", "en", None, "one", None),
         ("駅は", "auto", "auto", None, "one", "ja"),
@@ -187,9 +189,6 @@ def test_a_run_is_chosen() -> None:
     ):
         found, detected = SERVICE.choose(text, source, target, name)
         assert (found.name, detected and detected.language) == (expected, language)
-
-
-def test_what_no_run_translates_is_refused() -> None:
     for asked, complaint in (
         (("x", "ja", "fr", None), "ja→fr: choose from ja→en, en→ja, de→en"),
         (("駅は", "auto", "ja", None), "auto→ja: choose from"),
@@ -235,34 +234,27 @@ def test_texts_lists_and_lines_keep_their_shape(scribe: Scribe) -> None:
         assert translated([scribe.route()], q) == {"translatedText": expected}
 
 
-def test_json_and_forms_say_the_same(scribe: Scribe) -> None:
-    longest = {"q": "\U0001f600" * LONGEST, **JA_EN}  # twelve bytes per character, as JSON and as a form
-    curl = {"content-type": f"{FORM['content-type']}; x"}
-    for how, expected in (
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
         ({"data": {"q": "寺、川", **JA_EN, "format": "text", "api_key": ""}}, "川、寺"),
-        ({"content": "q=寺、川&source=ja&target=en".encode(), "headers": curl}, "川、寺"),
+        ({"content": "q=寺、川&source=ja&target=en".encode(), "headers": CURL}, "川、寺"),
         ({"files": {"q": (None, "寺、川"), "source": (None, "ja"), "target": (None, "en")}}, "川、寺"),
         ({"content": json.dumps({"q": "寺、川", **JA_EN}).encode()}, "川、寺"),  # of no declared type
         ({"json": {"q": "寺、川", **JA_EN, "api_key": "x", "alternatives": "0"}}, "川、寺"),
         ({"data": {"q": ["ab", "cd"], **JA_EN}}, ["ba", "dc"]),
-        ({"data": longest}, longest["q"]),
-    ):
-        answer = post([scribe.route()], **how)
-        assert (answer.status_code, answer.json()) == (200, {"translatedText": expected})
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"params": {"q": "寺、川", **JA_EN}},  # as deep-translator and quart-libretranslate ask
-        {"params": {"q": "寺", **JA_EN}, "json": {"q": "寺、川"}},  # the body goes before the query
-        {"json": {"q": "寺、川", "source": "JA", "target": "en-US", "format": None, "alternatives": None}},
-        {"data": {"q": "寺、川", **JA_EN, "format": "", "alternatives": ""}},
+        ({"data": {"q": LONG, **JA_EN}}, LONG),
+        ({"params": {"q": "寺、川", **JA_EN}}, "川、寺"),  # as deep-translator and quart-libretranslate ask
+        ({"params": {"q": "寺", **JA_EN}, "json": {"q": "寺、川"}}, "川、寺"),  # the body goes before the query
+        ({"json": {"q": "寺、川", "source": "JA", "target": "en-US", "format": None, "alternatives": None}}, "川、寺"),
+        ({"data": {"q": "寺、川", **JA_EN, "format": "", "alternatives": ""}}, "川、寺"),
     ],
 )
-def test_clients_of_libretranslate_are_understood(scribe: Scribe, how: dict[str, Any]) -> None:
+def test_json_forms_and_clients_of_libretranslate_say_the_same(
+    scribe: Scribe, how: dict[str, Any], expected: object
+) -> None:
     answer = post([scribe.route()], **how)
-    assert (answer.status_code, answer.json()) == (200, {"translatedText": "川、寺"})
+    assert (answer.status_code, answer.json()) == (200, {"translatedText": expected})
 
 
 def test_a_text_in_the_language_that_is_wanted_is_left_as_it_is(scribe: Scribe) -> None:
@@ -780,8 +772,7 @@ def command(
             bound.close()
 
     def run_it(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["serve.py", *map(str, arguments)])
-        found = outcome("serve.py", serve.main, capsys)
+        found = outcome("serve.py", serve.main, capsys, *arguments)
         gc.collect()
         return found
 

@@ -21,11 +21,9 @@ from const.path import ROOT
 from layers.feed_forward import FeedForward
 from utils import device as device_module
 from utils.device import (
-    autocast,
     bf16_speedup,
     keep_compiled_kernels,
     pick_device,
-    product_dtype,
     resolve_precision,
 )
 from utils.file import (
@@ -113,19 +111,6 @@ def test_of_two_writers_of_a_file_the_later_one_stays_whole(tmp_path: Path, monk
         assert path.read_text() == "theirs"
     assert path.read_text() == "ours"
     assert names(tmp_path) == ["test.json"]
-
-
-def test_what_appears_has_reached_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[Path] = []
-    monkeypatch.setattr("utils.file._sync", synced.append)
-    with atomic_file(tmp_path / "a") as draft:
-        draft.touch()
-    assert synced == [draft, tmp_path]
-    synced.clear()
-    with atomic_folder(tmp_path / "b") as folder:
-        (folder / "inner").mkdir()
-        (folder / "inner" / "c").touch()
-    assert set(synced) == {folder, folder / "inner", folder / "inner" / "c", tmp_path}
 
 
 def test_what_is_no_file_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -265,16 +250,6 @@ def test_cuda_is_taken_where_it_is_unless_the_cpu_is_wanted(monkeypatch: pytest.
         pick_device("auto", "int8")
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
-def test_matrix_products_run_in_the_precision_that_is_wanted(precision: Precision, dtype: torch.dtype) -> None:
-    x = torch.ones(2, 2)
-    with autocast(CPU, precision):
-        assert (x @ x).dtype == dtype
-        with autocast(CPU, "fp32"):
-            assert (x @ x).dtype == torch.float32
-    assert product_dtype(precision) == dtype
-
-
 @pytest.mark.parametrize(
     ("wanted", "speedup", "chosen"),
     [("auto", 1.3, "bf16"), ("auto", 1.1, "fp32"), ("fp32", 2.0, "fp32"), ("bf16", 0.1, "bf16")],
@@ -317,9 +292,13 @@ def test_the_speed_of_a_precision_is_measured(
 
 
 @pytest.mark.parametrize(
-    ("user", "spins"), [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")]
+    ("module", "user", "spins"),
+    [
+        *((module, {}, "3000") for module in ("train", "translate", "serve", "bench.train")),
+        ("train", {"GOMP_SPINCOUNT": "7"}, "7"),
+        ("train", {"OMP_WAIT_POLICY": "active"}, "None"),
+    ],
 )
-@pytest.mark.parametrize("module", ["train", "translate", "serve", "bench.train"])
 def test_threads_spin_shortly_unless_the_user_says_how(module: str, user: dict[str, str], spins: str) -> None:
     """Which torch reads when it is imported."""
     code = f"""

@@ -55,6 +55,7 @@ from utils.dataset.ids import cached_tokenizer
 from utils.dataset.labelled import LabelledText
 from utils.dataset.monolingual import MonolingualCorpus, prepare_monolingual
 from utils.dataset.stream import StreamSampler
+from utils.file import write_lines
 from utils.load import TrainedClassifier, TrainedLanguageModel, load_classifier, load_language_model, load_run
 from utils.run import ATTENTION, TEST, TRANSLATIONS, WEIGHTS, create_run
 from utils.search.translator import Translator
@@ -216,7 +217,7 @@ def test_classes_come_with_the_networks_probabilities(sorter: TrainedClassifier)
 def test_a_file_is_counted_as_text_by_text(sorter: TrainedClassifier, tmp_path: Path) -> None:
     files = tmp_path / "text", tmp_path / "labels"
     for file, lines in zip(files, (TEXT.src[:50], [LABELS[i % 3] for i in range(50)]), strict=True):
-        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        write_lines(file, lines)
     expected = torch.zeros(3, 3, dtype=torch.long)
     for i, text in enumerate(TEXT.src[:50]):
         expected[i % 3, LABELS.index(classify(sorter, text, 1)[0].label)] += 1
@@ -320,7 +321,7 @@ def test_the_text_is_the_prompt_and_what_the_model_says_behind_it(trained: Train
 def model(tmp_path: Path) -> TrainedLanguageModel:
     """It tests on the last lines of its text."""
     text = tmp_path / "my.en"
-    text.write_text("".join(line + "\n" for line in TEXT.tgt), encoding="utf-8")
+    write_lines(text, TEXT.tgt)
     folder = language_run(tmp_path / "pickles")
     found = load_language_model(folder)
     training = replace(found.config.training, precision="fp32", device="cpu")
@@ -450,11 +451,7 @@ def test_what_cannot_be_learned_is_refused(root: Path) -> None:
     for kind, config, words in (
         (MaskedLanguageTask, shortened(pairs, n_segments=1), "n_segments=1 has no room .*--model.n_segments 2"),
         (ClassificationTask, shortened(classifier(root), max_length=15), "model.max_length=15"),
-        (
-            TranslationTask,
-            replace(joint, tokenizer=TokenizerConfig(joint=True)),
-            "init_encoder=.* give --tokenizer.joint",
-        ),
+        (TranslationTask, replace(joint, tokenizer=TokenizerConfig(joint=True)), "init_encoder=.* give --tokenizer.jo"),
         (TranslationTask, replace(apart, data=DataConfig(src_lang="en", tgt_lang="ja")), "init_encoder=.* ja.* en"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -500,7 +497,7 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Texts:
     for split, text in SPLITS.items():
         for side in ("src", "tgt"):
             files[f"{split}{side}"] = file = tmp_path / f"{split or 'train_'}{side}"
-            file.write_text("".join(f"{line}\n" for line in getattr(text, side)), encoding="utf-8")
+            write_lines(file, getattr(text, side))
     rooted = "prepare_corpus", "refuse_other_languages", "check_own_text"
     for name in (*rooted, "cached_tokenizers", "cached_tokens", "training_tokens"):
         monkeypatch.setattr(translation, name, partial(getattr(translation, name), root=tmp_path))
@@ -695,9 +692,6 @@ def test_a_text_that_the_vocabulary_cannot_write_is_refused(tmp_path: Path) -> N
 
     check("a b c d e f g h a z\n", None)
     assert said == ["Unknown tokens: 5.00% of the source"]  # a space before each letter
-    for source, remedy in (
-        (None, "raise --tokenizer.vocab_size"),
-        (Path("run"), "it was learned for run; train"),
-    ):
+    for source, remedy in ((None, "raise --tokenizer.vocab_size"), (Path("run"), "it was learned for run; train")):
         with pytest.raises(ValueError, match=rf"^25% of the tokens of .*/text are unknown to the vocabulary: {remedy}"):
             check("a z\n", source)

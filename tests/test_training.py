@@ -7,34 +7,46 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
-from weakref import ref
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, SequentialLR
 
 from config.data import BatchConfig
-from config.model import BertConfig, TransformerXLConfig
+from config.model import BertConfig, ClassifierConfig, TransformerConfig, TransformerXLConfig
 from config.reader import without_removed
 from config.training import OptimizerConfig, Precision, TrainingConfig, TranslationTrainingConfig
 from const.token import PAD_ID
-from models.bert import BertForPreTraining
+from layers.feed_forward import FeedForward
+from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from tests.tiny import MODEL, translating
 from train import Trainer, Update
-from utils.dataset import batch as batch_module
-from utils.dataset.batch import Batch, BucketSampler, Epoch, batch_of
+from utils.dataset.batch import Batch, BucketSampler, batch_of
 from utils.dataset.ids import TokenArray, TokenPairs
+from utils.dataset.labelled import LabelledBatch
+from utils.dataset.masked import MaskedBatch
+from utils.dataset.stream import SegmentBatch
 from utils.device import product_dtype
 from utils.training import muon as muon_module
 from utils.training import optimizer as optimizer_module
 from utils.training.distributed import Interrupt
 from utils.training.graph import GraphedPasses
-from utils.training.loss import Loss, Objective, TranslationObjective, mean_loss
+from utils.training.loss import (
+    ClassificationObjective,
+    Loss,
+    MaskedLanguageObjective,
+    Objective,
+    RecurrentObjective,
+    TranslationObjective,
+    mean_loss,
+)
 from utils.training.muon import Muon, hidden_matrices, orthogonal
 from utils.training.optimizer import MovingAverage, Optimizer
 from utils.training.plan import Progress, learning_rate
@@ -389,15 +401,11 @@ def test_a_validation_that_failed_is_made_when_the_training_goes_on() -> None:
 
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_epochs_are_whole_passes_over_the_text(accumulate: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer, witness, seen = new_trainer(), Witness(), list[Batch]()
-    train_step = trainer.train_step
-
-    def watched(micro_batches: list[Batch]) -> Update:
-        seen.extend(micro_batches)
-        return train_step(micro_batches)
-
-    monkeypatch.setattr(trainer, "train_step", watched)
+    trainer, witness = new_trainer(), Witness()
+    updates = Mock(wraps=trainer.train_step)
+    monkeypatch.setattr(trainer, "train_step", updates)
     fit(trainer, witness, accumulate, max_epochs=2, report_every=1)
+    seen = [batch for call in updates.call_args_list for batch in call.args[0]]
     sampler = new_sampler()
     planned = [batch for epoch in (0, 1) for batch in sampler.epoch(epoch)]
     assert [batch.src.tolist() for batch in seen] == [batch.src.tolist() for batch in planned]
@@ -437,19 +445,6 @@ def test_where_updates_are_slow_validations_come_by_the_clock_before_those_of_th
     fit(trainer, witness, max_minutes=trainer.progress.seconds / 60 + 1, report_every=1000)
     assert witness.validated == [5, 10]
     assert trainer.progress.best_step == 10  # no other came after it: it took the rest of the time
-
-
-def test_an_epoch_is_gone_before_the_next_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Watched(Epoch):
-        def __init__(self, *given: Any) -> None:
-            alive.append(sum(other() is not None for other in made))
-            made.append(ref(self))
-            super().__init__(*given)
-
-    made, alive = list[ref[Epoch]](), list[int]()
-    monkeypatch.setattr(batch_module, "Epoch", Watched)
-    fit(new_trainer(), Witness(), max_epochs=3)
-    assert alive == [0, 0, 0]
 
 
 def test_too_many_gradients_in_a_row_that_are_not_finite_end_it_with_a_remedy() -> None:
@@ -763,3 +758,78 @@ def test_every_matrix_takes_its_own_step() -> None:
     torch.testing.assert_close(together.state_dict(), alone.state_dict())
     moved = {p for p, before in zip(alone.parameters(), start, strict=True) if not p.equal(before)}
     assert moved == set(hidden_matrices(alone))
+
+
+# updates as CUDA would make them, where no GPU is at hand
+
+SMALL: dict[str, Any] = {"d_model": 16, "n_heads": 2, "d_ff": 32, "dropout": 0.1}
+ONE_EACH: dict[str, Any] = SMALL | {"n_encoder_layers": 1, "n_decoder_layers": 1}
+
+
+def ids(*shape: int) -> Tensor:
+    return torch.ones(shape, dtype=torch.long, device="cuda")
+
+
+def on_cuda(rotary: bool = False) -> Transformer:
+    config = TransformerConfig(**ONE_EACH, positions="rotary" if rotary else "sinusoidal", norm_first=not rotary)
+    return Transformer(config, VOCAB, VOCAB)
+
+
+TASKS: dict[str, tuple[Any, Objective, Any]] = {
+    "translation": (on_cuda, TranslationObjective(0.1), lambda: Batch(ids(4, 7), ids(4, 9))),
+    "rotary": (lambda: on_cuda(rotary=True), TranslationObjective(0.1), lambda: Batch(ids(4, 7), ids(4, 9))),
+    "R-Drop": (on_cuda, TranslationObjective(0.1, 1.0), lambda: Batch(ids(4, 7), ids(4, 9))),
+    "masked": (
+        lambda: BertForPreTraining(BertConfig(**SMALL, n_layers=1), VOCAB),
+        MaskedLanguageObjective(),
+        lambda: MaskedBatch(ids(4, 8), ids(4, 8), ids(4, 8), ids(4)),
+    ),
+    "recurrent": (
+        lambda: TransformerXL(TransformerXLConfig(**SMALL, n_layers=1, memory_length=5), VOCAB),
+        RecurrentObjective(),
+        lambda: SegmentBatch(ids(4, 6), ids(4, 6), ids(4, 6)),
+    ),
+    "classification": (
+        lambda: BertClassifier(ClassifierConfig(**SMALL, n_layers=1), VOCAB, 3),
+        ClassificationObjective(),
+        lambda: LabelledBatch(ids(4, 8), ids(4)),
+    ),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("kind", "precision"), [("adam", "fp32"), ("adam", "fp16"), ("muon", "bf16")])
+def test_no_step_waits_for_the_gpu_or_mixes_devices(
+    task: str, kind: Any, precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors have a shape, a type and a device, but no values: torch refuses to mix devices, and to look at a value.
+
+    The engine of `backward` needs a real GPU: gradients of the right shape stand in for it.
+    """
+
+    def backward(loss: Tensor) -> None:
+        assert loss.requires_grad
+        assert loss.shape == ()
+        for parameter in net.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+
+    monkeypatch.setattr(Tensor, "backward", backward)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
+    monkeypatch.setattr(nn.init, "trunc_normal_", lambda tensor, **_: tensor)  # which looks at what it has drawn
+    products: list[torch.dtype] = []
+    build, objective, batch_of_task = TASKS[task]
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        with torch.device("cuda"):
+            net = build()
+        optimizer = Optimizer(net, OptimizerConfig(kind=kind, ema_decay=0.9, weight_decay=0.1), precision)
+        trainer = Trainer(net, objective, optimizer, TrainingConfig(precision=precision, graphs=False))
+        widen = next(part for part in net.modules() if isinstance(part, FeedForward)).widen
+        widen.register_forward_hook(lambda _module, _inputs, output: products.append(output.dtype))
+        batch = batch_of_task()
+        for _ in range(2):  # the second with a memory
+            update = trainer.train_step([batch, batch])
+            trainer.meter.count(9, [], *update)
+        values = [*update, cast(Tensor, trainer.meter.sums.nats), trainer.val_step(batch).nats]
+    assert {value.device.type for value in values} == {"cuda"}
+    assert set(products) == {product_dtype(precision)}

@@ -305,17 +305,7 @@ def test_a_checkpoint_read_back_gives_the_same_logits_and_ties(config: Transform
     ("config", "vocabularies", "expected"),
     [
         (
-            TransformerConfig(
-                d_model=256,
-                n_heads=8,
-                d_ff=512,
-                n_encoder_layers=3,
-                n_decoder_layers=3,
-                norm_first=False,
-                positions="learned",
-                max_length=100,
-                tie="none",
-            ),
+            TransformerConfig(256, 8, 512, 3, 3, norm_first=False, positions="learned", max_length=100, tie="none"),
             (7855, 5893),
             9_038_853,
         ),

@@ -1,6 +1,5 @@
 """translate.py on an untrained run: lines as they arrive, what is shown of them, options, the prompt."""
 
-import io
 import json
 import math
 import os
@@ -57,12 +56,7 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setattr(translate, "find_run", partial(find_run, root=folder.parent))
     monkeypatch.setattr(translate, "run_reading", partial(run_reading, root=folder.parent))
 
-    def run_it(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["translate.py", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)), encoding="utf-8"))
-        return outcome("translate.py", translate.main, capsys)
-
-    return run_it
+    return partial(outcome, "translate.py", translate.main, capsys)
 
 
 @pytest.fixture(scope="module")
@@ -174,24 +168,23 @@ def test_what_a_reader_must_know_is_said_with_its_line(command: Command) -> None
     assert last.startswith("2 more lines: left unch")
 
 
-def test_raw_text_for_a_run_of_tokenized_text_is_remarked_on_once(
-    command: Command, folder: Path, tmp_path: Path
-) -> None:
-    tokenized = tmp_path / "tokenized"
-    shutil.copytree(folder, tokenized)
+@pytest.fixture
+def tokenized(folder: Path, tmp_path: Path) -> Path:
+    """The run, as if it had learned from tokenized text."""
+    shutil.copytree(folder, tmp_path / "tokenized")
     config = TranslationConfig.load(folder / "config.yaml")
-    replace(config, data=replace(config.data, corpus="multi30k_tok")).save(tokenized / "config.yaml")
+    replace(config, data=replace(config.data, corpus="multi30k_tok")).save(tmp_path / "tokenized" / "config.yaml")
+    return tmp_path / "tokenized"
+
+
+def test_raw_text_for_a_run_of_tokenized_text_is_remarked_on_once(command: Command, tokenized: Path) -> None:
     said = "this run learned from text where spaces separate all words and marks: "
     assert command(LINE).err == ""
     assert command("--run", tokenized, stdin=as_file(TEXT.src[:12]).encode()).err.count(said) == 1
     assert said not in command("寺 。", "--run", tokenized).err
 
 
-def test_a_run_of_tokenized_text_takes_and_gives_plain_text(command: Command, folder: Path, tmp_path: Path) -> None:
-    tokenized = tmp_path / "tokenized"
-    shutil.copytree(folder, tokenized)
-    config = TranslationConfig.load(folder / "config.yaml")
-    replace(config, data=replace(config.data, corpus="multi30k_tok")).save(tokenized / "config.yaml")
+def test_a_run_of_tokenized_text_takes_and_gives_plain_text(command: Command, tokenized: Path) -> None:
     german, english = Words("de", {}, True, False, False), Words("en", {}, True, False, False)
     WordPair(german, english).save(tokenized)
     plain = command("Tera, tera.", "--run", tokenized)

@@ -1,6 +1,8 @@
 """A corpus, tokenizers, networks and runs, each so small that it is made in a blink; what tests share."""
 
+import io
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -130,10 +132,15 @@ class Outcome:
         return self.err
 
 
-def outcome(program: str, main: Callable[[], None], captured: pytest.CaptureFixture[str]) -> Outcome:
+def outcome(
+    program: str, main: Callable[[], None], captured: pytest.CaptureFixture[str], *words: object, stdin: bytes = b""
+) -> Outcome:
     """Run a command to its end, in the tests' own process."""
-    with pytest.raises(SystemExit) as ended:
-        run_command(program, main)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [program, *map(str, words)])
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)), encoding="utf-8"))
+        with pytest.raises(SystemExit) as ended:
+            run_command(program, main)
     return Outcome(ended.value.code, *captured.readouterr())
 
 
