@@ -364,6 +364,15 @@ def test_a_bert_that_cannot_read_for_the_model_is_refused(changes: dict[str, Any
         Transformer(replace(TINY, bert=BERT, **changes), VOCAB, VOCAB)
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_bert_that_reads_the_source_has_the_kernel_of_the_whole(fused: bool) -> None:
+    reader = Transformer(
+        replace(TINY, tie="target", fused=fused, bert=replace(BERT, fused=not fused)), VOCAB, VOCAB
+    ).bert
+    assert reader is not None
+    assert reader.config.fused is fused
+
+
 # learning
 
 
