@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import NamedTuple
 
+import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -19,6 +21,8 @@ from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
 from models.bert import Bert
 from models.weight import initialise, tie
+
+_SLICE = 1024  # positions that keep a CPU busy
 
 
 class TransformerState(NamedTuple):
@@ -149,11 +153,22 @@ class Transformer(nn.Module):
 
     def start(self, src: Int[Tensor, "N S"]) -> TransformerState:
         """Encode N sources, ready for the first step, with one row each."""
-        memory = self.encode(src)
+        memory = self.encode(src) if src.is_cuda else self._encode_slices(src)
         # every step reads them: contiguous, not views of (N, S, D); a ModuleList does not know what its modules are
         source = tuple(block.cross_attention.project(memory).contiguous() for block in self.decoder)  # type: ignore[union-attr, operator]
         past = tuple(KeyValue(kv.key[:, :, :0], kv.value[:, :, :0]) for kv in source)  # length 0: no target token yet
         return TransformerState(source, padding_mask(src, PAD_ID), past)
+
+    def _encode_slices(self, src: Int[Tensor, "N S"]) -> Float[Tensor, "N S D"]:
+        """Encode sources slice by slice, each only as long as its longest; a search has them of all lengths, sorted."""
+        lengths, slices, begin = (src != PAD_ID).sum(1).tolist(), [], 0
+        while begin < len(src):
+            end = begin + max(1, _SLICE // lengths[begin])
+            longest = max(lengths[begin:end])
+            memory = self.encode(src[begin:end, :longest])
+            slices.append(F.pad(memory, (0, 0, 0, src.size(1) - longest)))
+            begin = end
+        return torch.cat(slices)
 
     def step(self, tokens: Int[Tensor, " R"], state: TransformerState) -> tuple[Float[Tensor, "R V"], TransformerState]:
         """Append one token to each row; return the logits of the next one, and the new state."""

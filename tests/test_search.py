@@ -517,8 +517,8 @@ def test_batches_within_a_budget_hold_each_sequence_once_longest_first_with_litt
     assert list(chain(*batches)) == sorted(lengths, reverse=True)
     for batch, after in pairwise([*batches, [0]]):
         assert len(batch) == 1 or len(batch) * batch[0] <= budget
-        assert len(batch) <= 32 or batch[-1] >= 0.7 * batch[0]
-        assert (len(batch) + 1) * batch[0] > budget or (len(batch) >= 32 and after[0] < 0.7 * batch[0]) or after == [0]
+        assert len(batch) <= 128 or batch[-1] >= 0.7 * batch[0]
+        assert (len(batch) + 1) * batch[0] > budget or (len(batch) >= 128 and after[0] < 0.7 * batch[0]) or after == [0]
 
 
 @pytest.mark.parametrize("sampling", [None, SamplingConfig(n_samples=3)], ids=["beam", "sampling"])

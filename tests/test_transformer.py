@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from itertools import cycle, product
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pytest
 import torch
@@ -19,6 +19,7 @@ from config.model import (
     TransformerConfig,
 )
 from const.token import BOS_ID, EOS_ID, PAD_ID
+from layers.decoder_block import DecoderBlock
 from layers.dropout import Dropout
 from layers.feed_forward import ACTIVATION
 from layers.multi_head_attention import MultiHeadAttention
@@ -27,7 +28,7 @@ from layers.positional_encoding import LearnedPositionalEncoding, sinusoid
 from layers.token_embedding import TokenEmbedding
 from models.transformer import Transformer
 from models.weight import initialise, initialise_truncated
-from tests.tiny import assert_learned, block_state, drawn, reversed_rightly
+from tests.tiny import assert_learned, block_state, drawn, reversed_rightly, sources
 
 TINY = TransformerConfig(
     d_model=8, n_heads=2, d_ff=12, n_encoder_layers=2, n_decoder_layers=2, dropout=0.0, max_length=12
@@ -130,6 +131,29 @@ def test_cached_steps_are_the_forward_of_every_beam(config: TransformerConfig) -
         assert (state.source is before.source) == (t != 5)  # copied only where a sentence leaves
         fresh = torch.randint(4, VOCAB, (rows.numel(),), generator=draw)
         said = torch.cat([said[rows.flatten()], fresh[:, None]], dim=1)
+
+
+@given(st.lists(st.integers(1, 11), min_size=1, max_size=9), st.integers(1, 60))
+@torch.no_grad()
+def test_sources_encoded_in_slices_are_those_encoded_at_once(lengths: list[int], positions: int) -> None:
+    """In any order; a position is padding or the same."""
+    model, src = lively(TINY), sources(*lengths, vocab=VOCAB)
+    read: list[Tensor] = []
+
+    def encode(ids: Tensor) -> Tensor:
+        read.append(ids)
+        return Transformer.encode(model, ids)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("models.transformer._SLICE", positions)
+        patch.setattr(model, "encode", encode)
+        found = model.start(src).source
+    memory, real = model.encode(src), (src != PAD_ID)[:, None, :, None]
+    for block, kv in zip(model.decoder, found, strict=True):
+        for ours, expected in zip(kv, cast(DecoderBlock, block).cross_attention.project(memory), strict=True):
+            torch.testing.assert_close(ours * real, expected * real)
+    assert all(ids.numel() <= positions or len(ids) == 1 for ids in read if lengths == sorted(lengths, reverse=True))
+    assert sum(map(len, read)) == len(src)
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,7 @@ class Translator:
         return len(self.tokenizers.src.encode([text])[0]) < self.window
 
 
-_ENOUGH, _MUCH = 32, 0.7  # sequences in a batch, and of the longest: both measured in translating on CPUs
+_ENOUGH, _MUCH = 128, 0.7  # sequences in a batch, and of the longest: both measured in translating on CPUs
 
 
 def within_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
