@@ -283,7 +283,7 @@ class Connection(H11Protocol):
 
     _late: ClassVar[dict["Connection", asyncio.TimerHandle]] = {}  # those that wait for their client, longest first
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TCP, always
         """Wait for a head."""
         super().connection_made(transport)
         self._watch()

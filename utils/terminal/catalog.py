@@ -7,8 +7,8 @@ from pathlib import Path
 from utils.terminal.subtitles import content_of, tagged
 from utils.text.markup import SpanLinks
 
-_STRING = r'"((?:[^"\\\n]|\\.)*)"'
-_STRINGS = r"(?:[ \t]*{}[ \t]*\r?(?:\n|\Z))+".format(_STRING.replace("((?", "(?:(?"))
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_STRINGS = rf"(?:[ \t]*{_STRING}[ \t]*\r?(?:\n|\Z))+"
 _MESSAGE = re.compile(
     rf"(?:^|(?<=\ufeff))(?P<message>(?:msgctxt{_STRINGS})?msgid(?P<one>{_STRINGS})(?:msgid_plural(?P<many>{_STRINGS}))?)"
     rf"(?P<translations>(?:msgstr(?:\[\d+\])?{_STRINGS})+)",
@@ -104,7 +104,7 @@ def _heads(message: re.Match[str]) -> list[str]:
 
 def _unquoted(strings: str) -> str:
     """Return what the strings of a message say together."""
-    said = "".join(re.findall(_STRING, strings))
+    said = "".join(string[1:-1] for string in re.findall(_STRING, strings))
     return re.sub(r"\\.", lambda found: _ESCAPES.get(found[0], found[0][1:]), said)
 
 
