@@ -514,7 +514,7 @@ def test_a_text_of_ones_own_has_settings_by_its_size_unless_they_are_given(own: 
     assert (changed.model.d_model, changed.model.d_ff, changed.optimizer.warmup_steps) == (64, 256, 20)
     by_the_clock = read_arguments([*text, "--training.max_minutes", "3"])
     assert by_the_clock.config.training.max_steps is None
-    assert ", updates of" in by_the_clock.notice
+    assert ", updates of 1,000 tokens, warm-up 100," in by_the_clock.notice
     for choice in (["--config", "demo"], ["--task", "translation"]):
         assert not read_arguments([*text, *choice]).notice
     assert int(recipe(2_000, 3_000, {})["tokenizer.vocab_size"]) > 3_000  # Chinese
