@@ -608,6 +608,7 @@ compare references.en bad.en good.en --tgt_lang en --samples 0 | --samples 0
 compare references.en bad.en good.en --tgt_lang en --bootstrap 0 | --bootstrap 0 and --test bootstrap at once
 run --split tune                                              | --split tune: files has dev, test; give one of them
 run --tag law                                                 | tag=law, but the vocabulary knows no tag: give one
+run --minimum_bayes_risk --beam 1                             | nothing to choose from: give e.g. --beam 16
 run --length_penalty 20                                       | --length_penalty 20.0: give
 tune --save --beams 1 0                                       | --beams 0: give
 pairs tiny                                                    | learned corpus=files, ja to en; the pairs are of
@@ -772,6 +773,18 @@ def test_tuning_tries_each_setting_and_saves_the_best(
     (scored,) = reported(command, "run --split dev --limit 4 --bootstrap 0 --beam 3 --length_penalty 2")
     assert scored["metrics"][0]["score"] == pytest.approx(trials[3]["bleu"])
     assert scored["analysis"]["length_ratio"] == pytest.approx(trials[3]["length_ratio"])
+
+
+def test_a_run_is_scored_with_what_agrees_most(command: Command, home: Path, made: Path) -> None:
+    by_risk = "run --split dev --bootstrap 0 --beam 6 --minimum_bayes_risk --translations by_risk"
+    (scored,) = reported(command, by_risk)
+    (run,) = (home / "pickles").iterdir()
+    loaded = load_run(run, CPU)
+    search = replace(loaded.config.search, beam_size=6)
+    pairs = read_parallel(prepare_to_score(loaded.config.data, made / "split").dev)
+    chosen = replace(loaded.translator(search), minimum_bayes_risk=True).translate(pairs.src)
+    assert read_lines(Path("by_risk")) == [translation.text for translation in chosen]
+    assert scored["system"].endswith("beam 6, length penalty 0.6, minimum Bayes risk")
 
 
 def test_heads_are_weighed_on_the_text_that_is_asked_for(command: Command, home: Path, made: Path) -> None:

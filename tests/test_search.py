@@ -652,14 +652,15 @@ def test_chrf_is_that_of_sacrebleu() -> None:
             assert ours[i, j] == pytest.approx(metric.sentence_score(hypothesis, [reference]).score, abs=1e-9)
 
 
-def test_the_order_is_that_of_the_mean_chrf_against_all_others() -> None:
+def test_the_order_is_that_of_the_mean_chrf_against_all_by_their_votes() -> None:
     drawn, metric = varied(14, 1), CHRF()
     texts = [*drawn, *ODD[:3], *drawn[:3]]
-    scores = [
-        sum(metric.sentence_score(one, [other]).score for j, other in enumerate(texts) if j != i)
-        for i, one in enumerate(texts)
-    ]
-    assert by_expected_chrf(texts) == sorted(range(20), key=lambda i: -round(scores[i], 9))
+    for votes in ([1.0] * 20, [0.5 + i % 7 for i in range(20)]):
+        scores = [
+            sum(vote * metric.sentence_score(one, [other]).score for other, vote in zip(texts, votes, strict=True))
+            for one in texts
+        ]
+        assert by_expected_chrf(texts, votes) == sorted(range(20), key=lambda i: -round(scores[i], 9))
 
 
 TERMS = {"京都": "Uji", "京": "a temple", "古い寺": "old temple", "寺": "temple", "cat": "Nara"}
@@ -719,7 +720,8 @@ def test_candidates_may_be_ordered_by_how_much_they_agree() -> None:
     by_risk = translator(wide, minimum_bayes_risk=True).translate(texts, n_best=4)
     changed = 0
     for found, by_score in zip(by_risk, translator(wide).translate(texts, n_best=6), strict=True):
-        order = by_expected_chrf([candidate.text for candidate in by_score.candidates])
+        likely = [math.exp(wide.log_prob(one.score, len(one.tokens) + 1)) for one in by_score.candidates]
+        order = by_expected_chrf([candidate.text for candidate in by_score.candidates], likely)
         assert [c.text for c in found.candidates] == [by_score.candidates[i].text for i in order[:4]]
         changed += order[0] != 0
     assert changed > 0

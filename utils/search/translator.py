@@ -226,7 +226,15 @@ class Translator:
         pieces = [[Candidate(next(texts), score, tgt.tokens(ids)) for ids, score in hypotheses] for hypotheses in found]
         if not self.minimum_bayes_risk:
             return pieces
-        return [[piece[i] for i in by_expected_chrf([one.text for one in piece])[:n_best]] for piece in pieces]
+        order = [by_expected_chrf([one.text for one in piece], self._votes(piece)) for piece in pieces]
+        return [[piece[i] for i in best[:n_best]] for best, piece in zip(order, pieces, strict=True)]
+
+    def _votes(self, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+        """Return what each candidate counts: samples come as often as they are likely, those of a beam only once."""
+        if self.sampling is not None:
+            return np.ones(len(candidates))
+        log_probs = np.array([self.search.log_prob(one.score, len(one.tokens) + 1) for one in candidates])
+        return np.exp(log_probs - log_probs.max())
 
     def _encode_prefixes(self, prefixes: Sequence[str]) -> list[list[int]]:
         encoded = self.tokenizers.tgt.encode(prefixes)
@@ -297,22 +305,24 @@ def _unchanged(text: str) -> list[Candidate]:
     return [Candidate(text, 0.0, [])]
 
 
-# Minimum Bayes risk: the candidate that agrees most with all others, argmax_h Σ_r u(h, r), Eikema & Aziz 2022.
+# Minimum Bayes risk: the candidate of the highest expected utility, argmax_h Σ_r p(r) u(h, r), Kumar & Byrne 2004 with
+# the candidates of a beam, Eikema & Aziz 2022 with samples.
 
 _ORDER = 6  # the longest character n-grams
 _BETA = 2  # recall counts twice as much as precision
 
 
-def by_expected_chrf(candidates: Sequence[str]) -> list[int]:
-    """Return the candidates' places, ordered by mean chrF2 against all others, highest first.
+def by_expected_chrf(candidates: Sequence[str], votes: Sequence[float] | NDArray[np.float64]) -> list[int]:
+    """Return the candidates' places, ordered by mean chrF2 against all of them, highest first.
 
-    A candidate that was found twice has two votes. Ties keep their order.
+    Each counts as a reference by its votes; those of the same text add up. Ties keep their order.
     """
-    votes = Counter(candidates)
-    utility = pairwise_chrf(list(votes))
-    totals = utility @ np.array(list(votes.values()), float) - utility.diagonal()  # without its own vote
+    by_text = dict.fromkeys(candidates, 0.0)
+    for text, vote in zip(candidates, votes, strict=True):
+        by_text[text] += vote
+    mean = pairwise_chrf(list(by_text)) @ np.array(list(by_text.values())) / sum(by_text.values())
     # sums of the same numbers in another order differ in their last digits, which must not decide
-    expected = dict(zip(votes, totals.round(9).tolist(), strict=True))
+    expected = dict(zip(by_text, mean.round(9).tolist(), strict=True))
     return sorted(range(len(candidates)), key=lambda i: -expected[candidates[i]])
 
 

@@ -17,6 +17,10 @@ from utils.file import require_outputs
 
 ConfigT = TypeVar("ConfigT", SearchConfig, SamplingConfig)
 
+MINIMUM_BAYES_RISK: Any = {  # the option, here and of evaluate.py
+    "action": "store_true",
+    "help": "choose the translation that is most like all that were found; best with --beam 16",
+}
 _RISK_SAMPLES = 32  # fewest candidates for a choice by risk, unless the user gives a number
 _OTHER_NAMES = {"beam_size": "beam", "n_samples": "samples"}  # options that are not named like their field
 
@@ -63,9 +67,7 @@ def add_search_options(parser: Parser) -> None:
     """Add the options of search and sampling; those not given leave the run's own settings."""
     search = parser.add_argument_group("search (default: the run's own settings)")
     add_settings(search, SearchConfig)
-    search.add_argument(
-        "--minimum_bayes_risk", action="store_true", help="choose the candidate that agrees most with the rest"
-    )
+    search.add_argument("--minimum_bayes_risk", **MINIMUM_BAYES_RISK)
     sampling = parser.add_argument_group("sampling")
     sampling.add_argument("--sample", action="store_true", help="draw translations instead of searching for the best")
     samples = "translations drawn per text (default: --n_best; at least 32 with --minimum_bayes_risk)"
@@ -95,9 +97,15 @@ def search_configs(own: SearchConfig, arguments: Namespace) -> tuple[SearchConfi
         if arguments.beam is not None:
             raise ValueError(f"--beam {arguments.beam} is less than --n_best {n_best}: give --beam {n_best}")
         search = replace(search, beam_size=n_best)
-    if by_risk and search.beam_size == 1:
-        raise ValueError("--minimum_bayes_risk has nothing to choose from: give e.g. --beam 8, or --sample")
+    if by_risk:
+        require_candidates(search)
     return search, None
+
+
+def require_candidates(search: SearchConfig) -> None:
+    """Refuse to choose by risk from what a greedy search finds."""
+    if search.beam_size == 1:
+        raise ValueError("--minimum_bayes_risk has nothing to choose from: give e.g. --beam 16")
 
 
 SHAPED = re.compile(r"(?i).*\.(srt|po)(?:\.gz|\.xz)?")  # names of files of which only the texts are translated
