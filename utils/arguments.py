@@ -223,9 +223,9 @@ def settings(file: Path, values: Mapping[str, Any]) -> AnyConfig:
 
 # Settings for a text of one's own where no preset is named: those of kftt_ja_en_small, but for these by its size. Fewer
 # pairs take fewer pieces, smaller batches and more dropout (Sennrich & Zhang 2019; Araabi & Monz 2020). The columns are
-# the sizes of what was measured: 2,000 pairs in docs/own_text.md, and the presets tanaka_ja_en and kftt_ja_en_small.
+# the sizes of what was measured, in docs/own_text.md and by the presets tanaka_ja_en and kftt_ja_en_small.
 
-SIZES = (2_000, 50_000, 440_000)  # pairs
+SIZES = (2_000, 50_000, 200_000)  # pairs
 BY_PAIRS = {
     "tokenizer.vocab_size": (2_000, 6_000, 8_000),
     "model.d_model": (128, 256, 256),
