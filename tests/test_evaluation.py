@@ -608,7 +608,7 @@ compare references.en bad.en good.en --tgt_lang en --samples 0 | --samples 0
 compare references.en bad.en good.en --tgt_lang en --bootstrap 0 | --bootstrap 0 and --test bootstrap at once
 run --split tune                                              | --split tune: files has dev, test; give one of them
 run --tag law                                                 | tag=law, but the vocabulary knows no tag: give one
-run --minimum_bayes_risk --beam 1                             | nothing to choose from: give e.g. --beam 16
+run --minimum_bayes_risk --beam 1                             | nothing to choose from: give e.g. --beam 8
 run --length_penalty 20                                       | --length_penalty 20.0: give
 tune --save --beams 1 0                                       | --beams 0: give
 pairs tiny                                                    | learned corpus=files, ja to en; the pairs are of

@@ -19,7 +19,7 @@ ConfigT = TypeVar("ConfigT", SearchConfig, SamplingConfig)
 
 MINIMUM_BAYES_RISK: Any = {  # the option, here and of evaluate.py
     "action": "store_true",
-    "help": "choose the translation that is most like all that were found; best with --beam 16",
+    "help": "choose the translation that is most like all that were found, each by its probability",
 }
 _RISK_SAMPLES = 32  # fewest candidates for a choice by risk, unless the user gives a number
 _OTHER_NAMES = {"beam_size": "beam", "n_samples": "samples"}  # options that are not named like their field
@@ -105,7 +105,7 @@ def search_configs(own: SearchConfig, arguments: Namespace) -> tuple[SearchConfi
 def require_candidates(search: SearchConfig) -> None:
     """Refuse to choose by risk from what a greedy search finds."""
     if search.beam_size == 1:
-        raise ValueError("--minimum_bayes_risk has nothing to choose from: give e.g. --beam 16")
+        raise ValueError("--minimum_bayes_risk has nothing to choose from: give e.g. --beam 8")
 
 
 SHAPED = re.compile(r"(?i).*\.(srt|po)(?:\.gz|\.xz)?")  # names of files of which only the texts are translated
