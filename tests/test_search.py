@@ -716,15 +716,17 @@ def test_what_has_no_term_or_has_them_all_is_translated_as_ever(search: SearchCo
 
 
 def test_candidates_may_be_ordered_by_how_much_they_agree() -> None:
-    texts, wide = TEXT.src[:3], replace(BEAM, beam_size=6)
+    texts, wide = TEXT.src[:12], replace(BEAM, beam_size=6)
     by_risk = translator(wide, minimum_bayes_risk=True).translate(texts, n_best=4)
-    changed = 0
+    as_by_score = as_equal_votes = 0
     for found, by_score in zip(by_risk, translator(wide).translate(texts, n_best=6), strict=True):
+        candidates = [candidate.text for candidate in by_score.candidates]
         likely = [math.exp(wide.log_prob(one.score, len(one.tokens) + 1)) for one in by_score.candidates]
-        order = by_expected_chrf([candidate.text for candidate in by_score.candidates], likely)
-        assert [c.text for c in found.candidates] == [by_score.candidates[i].text for i in order[:4]]
-        changed += order[0] != 0
-    assert changed > 0
+        assert [c.text for c in found.candidates] == [candidates[i] for i in by_expected_chrf(candidates, likely)[:4]]
+        as_by_score += found.text == candidates[0]
+        as_equal_votes += found.text == candidates[by_expected_chrf(candidates, [1.0] * len(candidates))[0]]
+    assert as_by_score < len(texts)
+    assert as_equal_votes < len(texts)
 
 
 # probabilities of given translations, and what else was likely
