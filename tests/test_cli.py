@@ -90,7 +90,7 @@ translate.py 寺 --n_best 3 --beam 2                           |          | --be
 translate.py 寺 --beam 0                                      |          | --beam 0: give 1 to 1,000 (1 is greedy)
 translate.py 寺 --min_length 5 --max_length 3                 |          | --min_length 5: give 0 to --max_length 3
 translate.py 寺 --sample --n_best 3 --samples 2               |          | --samples 2 is less than --n_best 3: give --samples 3
-translate.py 寺 --beam 1 --minimum_bayes_risk                 |          | nothing to choose from: give e.g. --beam 8
+translate.py 寺 --beam 1 --minimum_bayes_risk                 |          | nothing to choose from: give e.g. --beam 8, or --sample
 translate.py 寺 --sample --beam 4                             |          | --sample and --beam 4 at once: samples are drawn
 translate.py 寺 --temperature 0.5                             |          | --temperature 0.5 and a search at once: add --sample
 translate.py 寺 橋 --alternatives 2                           |          | --alternatives 2 and 2 texts at once: give one text

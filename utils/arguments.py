@@ -250,9 +250,10 @@ def recipe(n_pairs: int, n_characters: int, given: Mapping[str, str]) -> dict[st
     chosen["tokenizer.vocab_size"] = str(max(int(chosen["tokenizer.vocab_size"]), n_characters + 1_000))
     known = chosen | {name: value for name, value in given.items() if value.isdecimal()}  # others will be refused
     width, steps = int(known["model.d_model"]), int(known["training.max_steps"])
-    follows = dict.fromkeys(("optimizer.warmup_steps", "training.validate_every"), str(max(1, steps // 16)))
+    sixteenth = max(1, steps // 16)
+    follows = dict.fromkeys(("optimizer.warmup_steps", "training.validate_every"), str(sixteenth))
     if "training.max_minutes" in given:  # the rate falls by the clock; a sixteenth of how many updates, nobody knows
-        follows |= {"training.max_steps": "null", "optimizer.warmup_steps": str(max(1, min(steps // 16, 100)))}
+        follows |= {"training.max_steps": "null", "optimizer.warmup_steps": str(min(sixteenth, 100))}
     fixed = {"data.corpus": "files", "batch.accumulate": "1", "model.d_ff": str(4 * width)}
     return chosen | follows | fixed | dict(given)
 

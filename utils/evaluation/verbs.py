@@ -109,7 +109,7 @@ def evaluate_run(arguments: Namespace) -> None:
     search = changed_by(run.config.search, {"beam": "beam_size", "length_penalty": "length_penalty"}, arguments)
     refuse_samples(arguments.bootstrap, len(pairs), "--bootstrap")
     if by_risk := arguments.minimum_bayes_risk:
-        require_candidates(search)
+        require_candidates(search, "--beam 8")
     translator = replace(run.translator(search), minimum_bayes_risk=by_risk)
     translations = [translation.text for translation in translate(translator, pairs.src)]
     if arguments.translations:

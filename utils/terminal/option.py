@@ -98,14 +98,14 @@ def search_configs(own: SearchConfig, arguments: Namespace) -> tuple[SearchConfi
             raise ValueError(f"--beam {arguments.beam} is less than --n_best {n_best}: give --beam {n_best}")
         search = replace(search, beam_size=n_best)
     if by_risk:
-        require_candidates(search)
+        require_candidates(search, "--beam 8, or --sample")
     return search, None
 
 
-def require_candidates(search: SearchConfig) -> None:
+def require_candidates(search: SearchConfig, remedy: str) -> None:
     """Refuse to choose by risk from what a greedy search finds."""
     if search.beam_size == 1:
-        raise ValueError("--minimum_bayes_risk has nothing to choose from: give e.g. --beam 8")
+        raise ValueError(f"--minimum_bayes_risk has nothing to choose from: give e.g. {remedy}")
 
 
 SHAPED = re.compile(r"(?i).*\.(srt|po)(?:\.gz|\.xz)?")  # names of files of which only the texts are translated
