@@ -1,8 +1,10 @@
 """Text: tokenizers of pieces and words, random segmentation, languages by their letters, sentences, spacing."""
 
+import hashlib
 import math
 import random
 import re
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,6 +87,26 @@ def test_a_document_on_one_line_is_learned_from_whole(kind: str, space: str) -> 
     document = space.join("abcdefgh" * 3000) + space + rare  # the end is what a limit would leave out
     tokenizer = learned(kind, lines=[document], size=36)
     assert UNK_ID not in tokenizer.encode([rare])[0]
+
+
+def test_learning_pieces_ends_at_a_signal_not_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[bool] = []
+
+    def long(**_options: object) -> None:
+        try:  # as SentencePiece: a second in C, without Python's lock
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 3_000_000)
+        finally:
+            ended.append(True)
+
+    monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", long)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            SentencePieceTokenizer.train(TokenizerConfig(vocab_size=40), [LINES])
+        assert not ended
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 @each_kind

@@ -5,12 +5,14 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from copy import copy
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple, NoReturn, Protocol
 
 import sentencepiece
@@ -81,6 +83,21 @@ def _short(lines: Iterable[str]) -> Iterator[str]:
         yield from _PART.findall(line) if len(line) > _LONGEST else (line,)
 
 
+def _interruptible(function: Callable[..., object], **options: object) -> None:
+    """Call a function that is not Python's in a thread, so that Ctrl-C and SIGTERM need not wait for its end."""
+    done = Future[None]()
+
+    def call() -> None:
+        try:
+            function(**options)
+            done.set_result(None)
+        except BaseException as error:  # raised again by whoever waits
+            done.set_exception(error)
+
+    Thread(target=call, daemon=True).start()
+    done.result()
+
+
 class SentencePieceTokenizer:
     """A trained SentencePiece model, given as its bytes; texts begin with `tags`, none at first."""
 
@@ -105,7 +122,8 @@ class SentencePieceTokenizer:
             n_lines, n_characters = n_lines + 1, n_characters + len(line)
         stride = -(-n_characters // _MOST_TRAINING_CHARACTERS) or 1
         try:
-            sentencepiece.SentencePieceTrainer.train(
+            _interruptible(
+                sentencepiece.SentencePieceTrainer.train,
                 sentence_iterator=_short(map(composed, islice(chain(*texts), 0, None, stride))),
                 model_writer=writer,
                 model_type=config.kind,
