@@ -23,7 +23,7 @@ from config.search import Bounds, Hypothesis, SamplingConfig, SearchConfig
 from const.token import BOS, BOS_ID, EOS, EOS_ID, UNK_ID
 from layers.packed import packed
 from models.transformer import Transformer
-from tests.tiny import MODEL, TEXT, lively, sources, tokenizers, translating, written_out
+from tests.tiny import MODEL, TEXT, lively, sources, tagged_tokenizers, tokenizers, translating, written_out
 from tests.tree import Ids, Tree, assert_drawn_by, real, repeats, up_to
 from utils.search import beam, forced, inspection
 from utils.search.beam import batch_height, beam_search, drop_finished, largest
@@ -813,7 +813,20 @@ def test_links_of_characters_are_those_of_the_tokens_that_they_make_up() -> None
     (spans,) = ours.span_links([text], [found])
     assert [(text[slice(*source)], found.text[slice(*span)]) for source, span in spans] == named
     assert [source for source, _ in spans if source[0] > text.index("！")]
-    assert inspection._spans(["<2en>", "▁ガ", "イド", "tgt"], " ｶﾞイド TGT", 5) == [(5, 5), (5, 5), (8, 10), (11, 14)]
+    assert inspection._spans(["<2en>", "▁ガ", "イド", "tgt"], " ｶﾞイド TGT", 5) == [(5, 5), (6, 8), (8, 10), (11, 14)]
+
+
+def test_no_link_leads_to_a_tag() -> None:
+    pair = tagged_tokenizers()
+    model = lively(MODEL, len(pair.src), len(pair.tgt))
+    ours = Inspector(Translator(model, pair, "en", SEARCH, 14, 48, CPU), [model])
+    found = ours.translator.translate([TEXT.src[i] for i in (0, 3, 77)])
+    sources, ids = [one.pieces[0].ids for one in found], id_of_each(pair.tgt)
+    targets = [[ids[token] for token in one.candidates[0].tokens] for one in found]
+    weights = mean_cross_attention([model], sources, targets)
+    assert any(row.argmax() < 2 for matrix in weights for row in matrix[:, :-1])  # the tags <2en> and <law>
+    expected = [[(2 + int(row[2:-1].argmax()), t) for t, row in enumerate(matrix)] for matrix in weights]
+    assert ours.alignments(found) == expected
 
 
 def test_given_translations_are_judged_token_by_token_and_what_is_lost_is_counted() -> None:

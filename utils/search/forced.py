@@ -178,14 +178,18 @@ def largest_entropy(kind: Kind, n_rows: int, n_columns: int) -> float:
 # Alignment by attention.
 
 
-def align(models: Sequence[EncoderDecoder], sources: Ids, targets: Ids) -> list[Links]:
+def align(models: Sequence[EncoderDecoder], sources: Ids, targets: Ids, n_tags: int = 0) -> list[Links]:
     """Link each target token to the source token that the decoder's last layer attends to most when predicting it.
 
     Attention is not alignment, but its mean over the heads of a layer can come close. The </s> of the source, where
-    heads that have nothing to look for rest, is never chosen. An empty source has no links.
+    heads that have nothing to look for rest, is never chosen, nor are the tags it begins with. An empty source has no
+    links.
     """
-    weights = mean_cross_attention(models, sources, targets)
-    return [most_attended(found[:, :-1]) if source else [] for source, found in zip(sources, weights, strict=True)]
+    all_links = []
+    for source, weights in zip(sources, mean_cross_attention(models, sources, targets), strict=True):
+        links = most_attended(weights[:, n_tags:-1]) if source else []
+        all_links.append([(n_tags + i, j) for i, j in links])
+    return all_links
 
 
 @torch.inference_mode()

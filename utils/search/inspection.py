@@ -1,7 +1,7 @@
 """What models make of a translator's texts: probabilities, alternatives and alignments, of its own or given ones."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -64,17 +64,21 @@ def _words(ids: Sequence[int], tokens: Sequence[str], whole_words: "WholeWords")
 
 def _spans(tokens: Sequence[str], text: str, begin: int) -> list[Span]:
     """Return where each token stands in a text that begins there; empty for what does not, such as a language's tag."""
-    places = [i for i, character in enumerate(text) if not character.isspace()]
-    owners = [(i, character) for i, token in enumerate(tokens) for character in token.replace("▁", "")]
+    places, owners = _letters(text), _letters(tokens)
     # they differ where unknown forms are read as known ones, or separated words are joined to plain text
-    folded = [normalize("NFKC", text[i]).casefold() for i in places]
-    same = SequenceMatcher(None, folded, [normalize("NFKC", one).casefold() for _, one in owners], autojunk=False)
+    same = SequenceMatcher(None, [x for _, x in places], [x for _, x in owners], autojunk=False)
     found = [(begin, begin)] * len(tokens)
     for at, token_at, n in same.get_matching_blocks():
-        for place, (owner, _) in zip(places[at : at + n], owners[token_at : token_at + n], strict=True):
+        for (place, _), (owner, _) in zip(places[at : at + n], owners[token_at : token_at + n], strict=True):
             first, last = found[owner]
             found[owner] = (begin + place if first == last else first, begin + place + 1)
     return found
+
+
+def _letters(parts: Iterable[str]) -> list[tuple[int, str]]:
+    """Return the letters of each part behind its number: without spaces, width and case, accents by themselves."""
+    folded = [normalize("NFKD", part.replace("▁", "")).casefold() for part in parts]
+    return [(i, letter) for i, letters in enumerate(folded) for letter in letters if not letter.isspace()]
 
 
 class Judgement(NamedTuple):
@@ -223,4 +227,5 @@ class Inspector:
     def _links(self, sources: Ids, targets: Ids) -> "list[Links]":
         from utils.search.forced import align
 
-        return align(self.models, sources, targets) if self.models else [[] for _ in sources]
+        n_tags = len(self.translator.tokenizers.tags)
+        return align(self.models, sources, targets, n_tags) if self.models else [[] for _ in sources]
