@@ -827,6 +827,8 @@ def test_no_link_leads_to_a_tag() -> None:
     assert any(row.argmax() < 2 for matrix in weights for row in matrix[:, :-1])  # the tags <2en> and <law>
     expected = [[(2 + int(row[2:-1].argmax()), t) for t, row in enumerate(matrix)] for matrix in weights]
     assert ours.alignments(found) == expected
+    for one, words, tokens in zip(found, ours.words(found), ours.source_tokens(found), strict=True):
+        assert "".join(words.source) == "".join(tokens[2:]).replace("▁", "") == one.pieces[0].source
 
 
 def test_given_translations_are_judged_token_by_token_and_what_is_lost_is_counted() -> None:

@@ -139,13 +139,14 @@ class Inspector:
 
     def words(self, translations: Sequence[Translation]) -> list[WordAlignment]:
         """Return the words of each text and of its best translation; what was left unchanged is linked to itself."""
-        found = []
+        found, n_tags = [], len(self.translator.tokenizers.tags)
         for one, by_piece in zip(translations, self._by_piece(self._links, translations), strict=True):
             whole = WordAlignment([], [], [])
             for piece, (best, *_), links in zip(one.pieces, one.by_piece, by_piece, strict=True):
                 if piece.ids:
                     target = [self._tgt_ids[token] for token in best.tokens], best.tokens
-                    part = self._aligner.join((piece.ids, self.translator.source_tokens(piece)), target, links)
+                    source = piece.ids[n_tags:], self.translator.source_tokens(piece)[n_tags:]
+                    part = self._aligner.join(source, target, [(i - n_tags, j) for i, j in links])
                 else:
                     words = piece.source.split()
                     part = WordAlignment(words, words, [(i, i) for i in range(len(words))])
