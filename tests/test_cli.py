@@ -72,6 +72,7 @@ predict.py generate 'There is' --greedy --tokens 4            |          | There
 predict.py generate 'There is' --samples 9 --seed 7           |          | (There is\.*\n){9}
 predict.py generate --samples 2 --run LANGUAGE_MODEL          |          | (\.*\n){2}
 predict.py perplexity --run LIVELY --memory_lengths 0 8       |          | .*, test, segments of 5\n(.*\n){1,2}( +\d+ +[\d.]+ +[\d.]+\n){2}  more memory helps up to [08]; up to [08] and [08] on .*\n
+predict.py perplexity --run LIVELY --memory_lengths 0 8 --segment_length 3 |          | .*, test, segments of 3\n(.*\n){1,2}( +\d+ +[\d.]+ +[\d.]+\n){2}  more memory helps up to [08]; up to [08] and [08] on .*\n
 """  # noqa: E501
 
 # command | standard input | words of the one line on standard error
