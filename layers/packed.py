@@ -20,6 +20,8 @@ from layers.residual import Residual
 
 _ROWS = 64  # the number of rows of x that the layout is optimised for; others work too
 _INT8_MULTIPLE = 16  # inputs: for other numbers of them, torch's product reads beyond the weight
+_INT8_ROWS, _INT8_PART = 8, 4  # rows of a product in eight bits, and those for which torch reads the weight once
+_FEW_ROWS = 32  # whose attention takes less time in single precision than oneDNN takes to begin in half
 _SMALL = 2**18  # multiplications in single precision that take less time than oneDNN takes to begin
 # of torch, but private: where a version lacks one, F.linear computes
 _OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
@@ -105,7 +107,8 @@ class PackedLinear(nn.Module):
     that takes longer than the product, so here it is done once. For products that are even smaller than that, as
     those of a small model with one sentence, the weight is kept as it is, too: oneDNN would take longer to begin.
 
-    A product of one row only waits for the weight to come from memory: in eight bits it comes in less time.
+    A product of a few rows, the beams of one sentence, only waits for the weight to come from memory: in eight bits it
+    comes in less time.
 
     Args:
         linear: the layer; its weight is copied.
@@ -122,7 +125,7 @@ class PackedLinear(nn.Module):
                 raise ValueError(f"int8 needs multiples of {_INT8_MULTIPLE} inputs, not {linear.in_features}: use fp32")
             self.scale = (weight.abs().amax(1) / 127).clamp(min=1e-9).to(torch.bfloat16)
             self.int8 = (weight / self.scale[:, None].float()).round().clamp(-127, 127).to(torch.int8)
-            weight = self.int8 * self.scale[:, None].float()  # several rows are multiplied by the same numbers
+            weight = self.int8 * self.scale[:, None].float()  # many rows are multiplied by the same numbers
         weight = weight.to(dtype, copy=True)
         self.dtype = dtype
         self.after: Literal["none", "relu"] = "none"  # what is done with each number of the product
@@ -136,8 +139,10 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
         """Return xWᵀ + b, without a gradient."""
-        if self.int8 is not None and x.numel() == x.size(-1):
-            y = torch._weight_int8pack_mm(x.detach().to(torch.bfloat16).view(1, -1), self.int8, self.scale)
+        if self.int8 is not None and 0 < (n_rows := x.numel() // x.size(-1)) <= _INT8_ROWS:
+            parts = x.detach().to(torch.bfloat16).view(n_rows, -1).split(_INT8_PART)
+            products = [torch._weight_int8pack_mm(part, self.int8, self.scale) for part in parts]
+            y = products[0] if len(products) == 1 else torch.cat(products)
             y = (y if self.bias is None else y.add_(self.bias)).view(*x.shape[:-1], -1).to(self.dtype)
             return y.relu_() if self.after == "relu" else y
         x = x.detach().to(self.dtype)
@@ -177,6 +182,9 @@ class PackedDecoderBlock(DecoderBlock):
 
         # Q above K above V are three times as many heads
         three = self.query_key_value(_enter(self.around_self, x)).view(n_rows, 3 * n_heads, 1, -1)
+        if 1 < n_rows <= _FEW_ROWS:
+            three = three.float()
+        past = KeyValue(*(part.to(three.dtype) for part in past))  # as is, but where rows came or went
         query, key, value = three.chunk(3, 1)
         if attention.rotary is not None:
             query, key = attention.rotary(three[:, : 2 * n_heads], past.key.size(2)).chunk(2, 1)

@@ -61,15 +61,24 @@ def test_in_half_precision_it_is_the_product_under_autocast(
 @biased
 @pytest.mark.parametrize("after", ["none", "relu"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_weights_of_eight_bits_give_one_row_what_they_give_several(
-    bias: bool, after: Literal["none", "relu"], dtype: torch.dtype
+def test_weights_of_eight_bits_give_a_row_alone_what_they_give_it_among_others(
+    bias: bool, after: Literal["none", "relu"], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    linear, x = nn.Linear(48, 40, bias), torch.randn(7, 48)
-    layer, exact = PackedLinear(linear, dtype, int8=True), linear(x).detach()
-    layer.after = after
+    linear, x = nn.Linear(48, 40, bias), torch.randn(11, 48)
+    layer, exact, heights = PackedLinear(linear, dtype, int8=True), linear(x).detach(), list[int]()
+    layer.after, product_of_torch = after, torch._weight_int8pack_mm
+
+    def product_in_eight_bits(x: Tensor, *weight: Tensor) -> Tensor:
+        heights.append(len(x))
+        return product_of_torch(x, *weight)
+
+    monkeypatch.setattr(torch, "_weight_int8pack_mm", product_in_eight_bits)
     together, alone = layer(x), torch.stack([layer(row[None, None])[0, 0] for row in x])
-    assert together.dtype == alone.dtype == dtype
+    few = torch.cat([layer(x[:7, None])[:, 0], layer(x[7:])])
+    assert heights == [1] * 11 + [4, 3, 4]
+    assert together.dtype == alone.dtype == few.dtype == dtype
     torch.testing.assert_close(alone.float(), together.float(), atol=0.02, rtol=0.02)
+    torch.testing.assert_close(few, alone, atol=0.01, rtol=0.01)
     # rounding moves a weight by half a step at most; bfloat16 adds its own rounding, of weights, scales and products
     most = x.abs().sum(1, keepdim=True) * linear.weight.detach().abs().amax(1) / 254 + 0.02
     errors = (alone - (exact.relu() if after == "relu" else exact)).abs()
@@ -178,6 +187,21 @@ def test_the_same_steps(norm_first: bool, fused: bool, activation: Activation) -
         found, twin_past = twin.step(x, twin_past, source, mask)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(twin_past, past, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_in_half_precision_the_few_rows_of_a_sentence_attend_in_single() -> None:
+    original = lively_block(True, True, "relu").eval()
+    twin = cast(DecoderBlock, packed(nn.Sequential(original), torch.bfloat16)[0])
+    source, x = original.cross_attention.project(torch.randn(1, S, D)), torch.randn(34, 1, D)
+    half = KeyValue(source.key.bfloat16(), source.value.bfloat16())
+    past = twin_past = original.self_attention.project(x[:, :0])
+    for height in (1, 5, 34, 32, 1, 2):  # as a batch grows with its beams, and shrinks
+        rows = torch.arange(height) % len(past.key)
+        expected, past = original.step(x[:height], past.select(rows), source)
+        found, twin_past = twin.step(x[:height], twin_past.select(rows), half)
+        assert {part.dtype for part in twin_past} == {torch.float32 if 1 < height <= 32 else torch.bfloat16}
+        torch.testing.assert_close(found, expected, atol=0.04, rtol=0.05)
 
 
 class HalfAttention(MultiHeadAttention):
