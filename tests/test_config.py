@@ -480,12 +480,13 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_recipe_has_the_sizes_of_the_presets_it_is_made_of() -> None:
     for preset, n_pairs in (("tanaka_ja_en", 50_000), ("kftt_ja_en_small", 200_000)):
         config, found = TranslationConfig.load(PRESET / f"{preset}.yaml"), recipe(n_pairs, 5_000, {})
-        size = config.tokenizer.vocab_size, config.model.d_model, config.model.d_ff, config.training.max_steps
-        names = ("tokenizer.vocab_size", "model.d_model", "model.d_ff", "training.max_steps")
+        size = config.tokenizer.vocab_size, config.model.d_model, config.model.d_ff
+        names = ("tokenizer.vocab_size", "model.d_model", "model.d_ff")
         assert tuple(int(found[name]) for name in names) == size
         assert float(found["model.dropout"]) == config.model.dropout
-        tokens = config.batch.accumulate * config.batch.tokens_per_batch
-        assert float(found["batch.tokens_per_batch"]) == pytest.approx(tokens, rel=0.03)
+        tokens = config.training.max_steps * config.batch.accumulate * config.batch.tokens_per_batch
+        read = int(found["training.max_steps"]) * int(found["batch.tokens_per_batch"])
+        assert read == pytest.approx(tokens, rel=0.05)  # in more updates of smaller batches, or fewer of larger ones
 
 
 @given(st.integers(1, 10**8))

@@ -230,8 +230,8 @@ BY_PAIRS = {
     "tokenizer.vocab_size": (2_000, 6_000, 8_000),
     "model.d_model": (128, 256, 256),
     "model.dropout": (0.3, 0.2, 0),
-    "batch.tokens_per_batch": (1_000, 2_000, 4_000),
-    "training.max_steps": (2_000, 8_600, 8_000),
+    "batch.tokens_per_batch": (1_000, 5_000, 4_000),
+    "training.max_steps": (2_000, 3_400, 8_000),
     "optimizer.peak_lr": (0.004, 0.003, 0.003),
 }
 
