@@ -484,7 +484,7 @@ def test_a_recipe_has_the_sizes_of_the_presets_it_is_made_of() -> None:
         names = ("tokenizer.vocab_size", "model.d_model", "model.d_ff")
         assert tuple(int(found[name]) for name in names) == size
         assert float(found["model.dropout"]) == config.model.dropout
-        tokens = config.training.max_steps * config.batch.accumulate * config.batch.tokens_per_batch
+        tokens = (config.training.max_steps or 0) * config.batch.accumulate * config.batch.tokens_per_batch
         read = int(found["training.max_steps"]) * int(found["batch.tokens_per_batch"])
         assert read == pytest.approx(tokens, rel=0.05)  # in more updates of smaller batches, or fewer of larger ones
 
