@@ -21,7 +21,7 @@ from layers.residual import Residual
 _ROWS = 64  # the number of rows of x that the layout is optimised for; others work too
 _INT8_MULTIPLE = 16  # inputs: for other numbers of them, torch's product reads beyond the weight
 _INT8_ROWS, _INT8_PART = 8, 4  # rows of a product in eight bits, and those for which torch reads the weight once
-_FEW_ROWS = 32  # whose attention takes less time in single precision than oneDNN takes to begin in half
+_FEW_ROWS = 32  # 2 to so many attend on a CPU in single precision in less time than oneDNN takes to begin in half
 _SMALL = 2**18  # multiplications in single precision that take less time than oneDNN takes to begin
 # of torch, but private: where a version lacks one, F.linear computes
 _OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
@@ -182,7 +182,7 @@ class PackedDecoderBlock(DecoderBlock):
 
         # Q above K above V are three times as many heads
         three = self.query_key_value(_enter(self.around_self, x)).view(n_rows, 3 * n_heads, 1, -1)
-        if 1 < n_rows <= _FEW_ROWS:
+        if x.device.type == "cpu" and 1 < n_rows <= _FEW_ROWS:
             three = three.float()
         past = KeyValue(*(part.to(three.dtype) for part in past))  # as is, but where rows came or went
         query, key, value = three.chunk(3, 1)

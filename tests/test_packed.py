@@ -204,6 +204,18 @@ def test_in_half_precision_the_few_rows_of_a_sentence_attend_in_single() -> None
         torch.testing.assert_close(found, expected, atol=0.04, rtol=0.05)
 
 
+@torch.no_grad()
+def test_off_the_cpu_few_rows_attend_in_half_precision_as_many_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_module, "_is_faithful", lambda _block: True)  # which compares numbers; meta has none
+    original = lively_block(True, True, "relu").to("meta")
+    twin = cast(DecoderBlock, packed(nn.Sequential(original), torch.bfloat16)[0])
+    assert isinstance(twin, PackedDecoderBlock)
+    x = torch.empty(5, 1, D, device="meta")
+    half = KeyValue(*torch.empty(2, 1, H, S, D // H, dtype=torch.bfloat16, device="meta"))
+    past = KeyValue(*torch.empty(2, 5, H, 0, D // H, dtype=torch.bfloat16, device="meta"))
+    assert {part.dtype for part in twin.step(x, past, half)[1]} == {torch.bfloat16}
+
+
 class HalfAttention(MultiHeadAttention):
     """Says half of what it has seen."""
 
