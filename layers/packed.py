@@ -6,6 +6,7 @@ that is not packed translates as well, only slower; so does a block that is not 
 
 import copy
 import warnings
+from functools import cache
 from typing import Literal, TypeVar, cast
 
 import torch
@@ -19,8 +20,9 @@ from layers.multi_head_attention import KeyValue, MultiHeadAttention
 from layers.residual import Residual
 
 _ROWS = 64  # the number of rows of x that the layout is optimised for; others work too
-_INT8_MULTIPLE = 16  # inputs: for other numbers of them, torch's product reads beyond the weight
-_INT8_ROWS, _INT8_PART = 8, 4  # rows of a product in eight bits, and those for which torch reads the weight once
+_INT8 = 127  # the largest of integers of eight bits, and as far from zero as the smallest in use
+_INT8_MULTIPLE = 16  # inputs: for other numbers of them, torch's product of a few rows reads beyond the weight
+_INT8_ROWS, _INT8_PART = 8, 4  # a few rows, and those for which torch reads the weight once
 _FEW_ROWS = 32  # 2 to so many attend on a CPU in single precision in less time than oneDNN takes to begin in half
 _SMALL = 2**18  # multiplications in single precision that take less time than oneDNN takes to begin
 # of torch, but private: where a version lacks one, F.linear computes
@@ -35,10 +37,11 @@ def packed(module: ModuleT, dtype: torch.dtype, int8: bool = False) -> ModuleT:
 
     Nothing is shared with the original, which may continue training. A decoder block of another kind, or one with
     another kind of attention, feed-forward layer or norm in it, keeps its own `step`; so does one whose code has been
-    changed without its twin here, and a warning says so. `dtype` and `int8` are as for `PackedLinear`.
+    changed without its twin here, and a warning says so. `dtype` is as for `PackedLinear`; int8: with `Int8Linear`.
     """
+    kind = Int8Linear if int8 else PackedLinear
     linears = (part for part in module.modules() if isinstance(part, nn.Linear))
-    twin = copy.deepcopy(module, {id(linear): PackedLinear(linear, dtype, int8) for linear in linears})
+    twin = copy.deepcopy(module, {id(linear): kind(linear, dtype) for linear in linears})
     known = {name: cast(DecoderBlock, part) for name, part in module.named_modules() if name and _is_known(part)}
     if known and not _is_faithful(next(iter(known.values()))):
         warnings.warn(
@@ -50,7 +53,7 @@ def packed(module: ModuleT, dtype: torch.dtype, int8: bool = False) -> ModuleT:
     _fuse_relu(twin)
     for name, part in known.items():
         block = cast(DecoderBlock, twin.get_submodule(name))
-        twin.set_submodule(name, packed_block(block, part.self_attention, dtype, int8))
+        twin.set_submodule(name, packed_block(block, part.self_attention, dtype, kind))
     return twin.eval()
 
 
@@ -107,26 +110,14 @@ class PackedLinear(nn.Module):
     that takes longer than the product, so here it is done once. For products that are even smaller than that, as
     those of a small model with one sentence, the weight is kept as it is, too: oneDNN would take longer to begin.
 
-    A product of a few rows, the beams of one sentence, only waits for the weight to come from memory: in eight bits it
-    comes in less time.
-
     Args:
         linear: the layer; its weight is copied.
         dtype: precision of the product; x is cast to it.
-        int8: round each weight to a multiple, -127 to 127, of a 127th of the largest in its row of the matrix.
     """
 
-    def __init__(self, linear: nn.Linear, dtype: torch.dtype, int8: bool = False) -> None:
+    def __init__(self, linear: nn.Linear, dtype: torch.dtype) -> None:
         super().__init__()
-        weight = linear.weight.detach()
-        self.int8: Tensor | None = None
-        if int8:
-            if linear.in_features % _INT8_MULTIPLE:
-                raise ValueError(f"int8 needs multiples of {_INT8_MULTIPLE} inputs, not {linear.in_features}: use fp32")
-            self.scale = (weight.abs().amax(1) / 127).clamp(min=1e-9).to(torch.bfloat16)
-            self.int8 = (weight / self.scale[:, None].float()).round().clamp(-127, 127).to(torch.int8)
-            weight = self.int8 * self.scale[:, None].float()  # many rows are multiplied by the same numbers
-        weight = weight.to(dtype, copy=True)
+        weight = linear.weight.detach().to(dtype, copy=True)
         self.dtype = dtype
         self.after: Literal["none", "relu"] = "none"  # what is done with each number of the product
         self.blocked: Tensor | None = None
@@ -139,17 +130,53 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
         """Return xWᵀ + b, without a gradient."""
-        if self.int8 is not None and 0 < (n_rows := x.numel() // x.size(-1)) <= _INT8_ROWS:
-            parts = x.detach().to(torch.bfloat16).view(n_rows, -1).split(_INT8_PART)
-            products = [torch._weight_int8pack_mm(part, self.int8, self.scale) for part in parts]
-            y = products[0] if len(products) == 1 else torch.cat(products)
-            y = (y if self.bias is None else y.add_(self.bias)).view(*x.shape[:-1], -1).to(self.dtype)
-            return y.relu_() if self.after == "relu" else y
         x = x.detach().to(self.dtype)
         if self.blocked is not None and (self.weight is None or x.numel() * len(self.weight) > _SMALL):
             return torch.ops.mkldnn._linear_pointwise(x, self.blocked, self.bias, self.after, [], "")
         y = F.linear(x, cast(Tensor, self.weight), self.bias)
         return y.relu_() if self.after == "relu" else y
+
+
+class Int8Linear(PackedLinear):
+    """A linear layer on a CPU whose weights have eight bits, multiples of a 127th of the largest in their row.
+
+    A product of a few rows, the beams of one sentence, only waits for the weight to come from memory, and here for a
+    quarter of it. Of many rows x is rounded like the weight, each row by itself, and integers are multiplied: in half
+    the time of single precision. Where that is not exact, many rows are multiplied in `dtype`, as without this class.
+    """
+
+    def __init__(self, linear: nn.Linear, dtype: torch.dtype) -> None:
+        super().__init__(linear, dtype)
+        weight = linear.weight.detach()
+        self.scale = (weight.abs().amax(1) / _INT8).clamp(min=1e-9).to(torch.bfloat16)
+        self.int8 = (weight / self.scale[:, None].float()).round().clamp(-_INT8, _INT8).to(torch.int8)
+        if multiplies_int8():
+            self.weight = self.blocked = None
+
+    def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
+        """Return xWᵀ + b, without a gradient."""
+        rows = x.detach().reshape(-1, x.size(-1))
+        if 0 < len(rows) <= _INT8_ROWS and rows.size(1) % _INT8_MULTIPLE == 0:
+            parts = rows.to(torch.bfloat16).split(_INT8_PART)
+            y = torch.cat([torch._weight_int8pack_mm(part, self.int8, self.scale) for part in parts])
+        elif multiplies_int8():
+            rows = rows.float()
+            step = rows.abs().amax(1, keepdim=True) / _INT8  # where it is 0, so is the product
+            y = torch._int_mm((rows / step).round_().to(torch.int8), self.int8.t()).float().mul_(step).mul_(self.scale)
+        else:
+            return super().forward(x)
+        y = (y if self.bias is None else y.add_(self.bias)).to(self.dtype).view(*x.shape[:-1], len(self.int8))
+        return y.relu_() if self.after == "relu" else y
+
+
+@cache
+def multiplies_int8() -> bool:
+    """Return whether this CPU multiplies integers of eight bits, exactly.
+
+    Without instructions for them (VNNI) oneDNN adds pairs of products in sixteen bits, which cannot hold the largest.
+    """
+    largest = torch.full((64, 64), _INT8, dtype=torch.int8)
+    return torch.backends.mkldnn.is_available() and bool((torch._int_mm(largest, largest) == 64 * _INT8**2).all())
 
 
 class PackedDecoderBlock(DecoderBlock):
@@ -199,9 +226,9 @@ class PackedDecoderBlock(DecoderBlock):
 
 
 def packed_block(
-    block: DecoderBlock, original: MultiHeadAttention, dtype: torch.dtype, int8: bool = False
+    block: DecoderBlock, original: MultiHeadAttention, dtype: torch.dtype, kind: type[PackedLinear] = PackedLinear
 ) -> PackedDecoderBlock:
-    """Pack a block whose layers are already packed, and which is not to be used afterwards.
+    """Pack a block whose layers are already packed, as this kind, and which is not to be used afterwards.
 
     `original` is its self-attention before it was packed.
     """
@@ -209,7 +236,7 @@ def packed_block(
     joint = nn.Linear(original.query.in_features, sum(linear.out_features for linear in projections), device="meta")
     joint.weight = nn.Parameter(torch.cat([linear.weight.detach() for linear in projections]))
     joint.bias = nn.Parameter(torch.cat([linear.bias.detach() for linear in projections]))
-    return PackedDecoderBlock(block, PackedLinear(joint, dtype, int8))
+    return PackedDecoderBlock(block, kind(joint, dtype))
 
 
 def _enter(around: Residual, x: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ def _checks_of_annotations(request: pytest.FixtureRequest) -> Iterator[None]:
 def _no_measured_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have all tests compute the same on all machines: without this, precision=auto is whatever is fast."""
     for module in ("utils.device", "utils.task.task"):
-        monkeypatch.setattr(f"{module}.bf16_speedup", lambda _d_model, learning: 1.0)  # noqa: ARG005 (by name)
+        monkeypatch.setattr(f"{module}.speedup", lambda _precision, _d_model, learning: 1.0)  # noqa: ARG005 (by name)
 
 
 # Two busy threads on a loaded machine wait for each other, and tensors this small gain nothing from a second one.

@@ -12,7 +12,7 @@ from layers import packed as packed_module
 from layers.decoder_block import DecoderBlock
 from layers.feed_forward import FeedForward
 from layers.multi_head_attention import KeyValue, MultiHeadAttention
-from layers.packed import PackedDecoderBlock, PackedLinear, packed
+from layers.packed import Int8Linear, PackedDecoderBlock, PackedLinear, multiplies_int8, packed
 from layers.residual import Residual
 from layers.scaled_dot_product_attention import attention_kernel
 
@@ -61,11 +61,11 @@ def test_in_half_precision_it_is_the_product_under_autocast(
 @biased
 @pytest.mark.parametrize("after", ["none", "relu"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_weights_of_eight_bits_give_a_row_alone_what_they_give_it_among_others(
+def test_few_rows_are_multiplied_by_weights_of_eight_bits(
     bias: bool, after: Literal["none", "relu"], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     linear, x = nn.Linear(48, 40, bias), torch.randn(11, 48)
-    layer, exact, heights = PackedLinear(linear, dtype, int8=True), linear(x).detach(), list[int]()
+    layer, exact, heights = Int8Linear(linear, dtype), linear(x).detach(), list[int]()
     layer.after, product_of_torch = after, torch._weight_int8pack_mm
 
     def product_in_eight_bits(x: Tensor, *weight: Tensor) -> Tensor:
@@ -73,22 +73,71 @@ def test_weights_of_eight_bits_give_a_row_alone_what_they_give_it_among_others(
         return product_of_torch(x, *weight)
 
     monkeypatch.setattr(torch, "_weight_int8pack_mm", product_in_eight_bits)
-    together, alone = layer(x), torch.stack([layer(row[None, None])[0, 0] for row in x])
+    alone = torch.stack([layer(row[None, None])[0, 0] for row in x])
     few = torch.cat([layer(x[:7, None])[:, 0], layer(x[7:])])
     assert heights == [1] * 11 + [4, 3, 4]
-    assert together.dtype == alone.dtype == few.dtype == dtype
-    torch.testing.assert_close(alone.float(), together.float(), atol=0.02, rtol=0.02)
+    assert alone.dtype == few.dtype == dtype
     torch.testing.assert_close(few, alone, atol=0.01, rtol=0.01)
+    errors = (alone - (exact.relu() if after == "relu" else exact)).abs()
     # rounding moves a weight by half a step at most; bfloat16 adds its own rounding, of weights, scales and products
     most = x.abs().sum(1, keepdim=True) * linear.weight.detach().abs().amax(1) / 254 + 0.02
-    errors = (alone - (exact.relu() if after == "relu" else exact)).abs()
     assert (errors <= most).all()
     assert errors.max() > 1e-4  # it has been rounded
 
 
-def test_weights_that_the_product_of_eight_bits_would_read_beyond_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^int8 needs multiples of 16 inputs, not 24: use fp32$"):
-        PackedLinear(nn.Linear(24, 40), torch.float32, int8=True)
+@biased
+@pytest.mark.parametrize("after", ["none", "relu"])
+@pytest.mark.parametrize("width", [48, 24])  # of 24, few rows are too narrow for their own kind of product
+def test_many_rows_are_rounded_one_by_one_and_multiplied_in_integers(
+    bias: bool, after: Literal["none", "relu"], width: int
+) -> None:
+    if not multiplies_int8():
+        pytest.skip("this CPU does not multiply integers of eight bits exactly")
+    linear, x = nn.Linear(width, 40, bias), torch.randn(11, width) * torch.logspace(-3, 3, 11)[:, None]
+    x[3] = 0
+    layer, exact = Int8Linear(linear, torch.float32), linear(x).detach()
+    assert layer.weight is layer.blocked is None  # a quarter of the memory
+    layer.after = after
+    steps = x.abs().amax(1, keepdim=True) / 127
+    rounded = (x / steps.clamp(min=1e-9)).round() * steps.double()
+    expected = rounded @ (layer.int8 * layer.scale[:, None].double()).t()
+    expected = (expected if linear.bias is None else expected + linear.bias.detach()).float()
+    found = layer(x[None])[0]
+    torch.testing.assert_close(found, expected.relu() if after == "relu" else expected, rtol=1e-5, atol=1e-5)
+    error = (expected - exact).norm(dim=1) / exact.norm(dim=1).clamp(min=1e-9)
+    assert (error < 0.02).all()
+    assert error.mean() > 0.001  # it has been rounded
+    assert layer(x.flip(0)).flip(0).equal(found)
+    assert layer(x[:9]).equal(found[:9])
+    assert layer(x[:0]).shape == (0, 40)
+    if width == 24:
+        assert layer(x[:2]).equal(found[:2])
+    half = Int8Linear(linear, torch.bfloat16)
+    half.after = after
+    assert half(x).dtype == torch.bfloat16
+    torch.testing.assert_close(half(x).float(), found, rtol=0.02, atol=0.02)
+
+
+def test_where_integers_cannot_be_multiplied_exactly_many_rows_are_as_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As by processors that multiply what is not negative and add pairs of products in sixteen bits."""
+
+    def saturating(x: Tensor, weight: Tensor) -> Tensor:
+        pairs = ((x.int() + 128).unflatten(1, (-1, 2, 1)) * weight.int().unflatten(0, (-1, 2))).sum(2)
+        return pairs.clamp(-(2**15), 2**15 - 1).sum(1) - 128 * weight.int().sum(0)
+
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "_int_mm", lambda x, weight: x.int() @ weight.int())
+    assert multiplies_int8.__wrapped__()
+    monkeypatch.setattr(torch, "_int_mm", saturating)
+    assert not multiplies_int8.__wrapped__()
+    monkeypatch.setattr(packed_module, "multiplies_int8", lambda: False)
+    for width in (48, 24):
+        linear, x = nn.Linear(width, 40), torch.randn(11, width)
+        layer, plain = Int8Linear(linear, torch.float32), PackedLinear(linear, torch.float32)
+        assert layer(x).equal(plain(x))
+        assert layer(x[:3]).equal(plain(x[:3])) == (width == 24)
 
 
 class Network(nn.Module):

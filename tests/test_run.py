@@ -18,12 +18,13 @@ from config.model import TransformerConfig
 from config.training import InferencePrecision
 from const.corpora import VERSION
 from const.path import CORPUS, FIGURE, PICKLES, ROOT
-from layers.packed import PackedLinear
+from layers.packed import Int8Linear, PackedLinear
 from models.transformer import Transformer
 from tests.tiny import lively
 from utils import device
 from utils import run as run_folder
 from utils.config import LanguageConfig, MaskedLanguageConfig, TranslationConfig
+from utils.device import packing
 from utils.export import CARD
 from utils.file import read_json
 from utils.load import Run, build_translator, load_run
@@ -215,32 +216,47 @@ def test_the_window_is_what_model_and_training_have_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "speedup", "dtype"),
+    ("precision", "of_bf16", "of_int8", "dtype", "int8"),
     [
-        ("fp32", 2.0, torch.float32),
-        ("bf16", 0.5, torch.bfloat16),
-        ("auto", 2.0, torch.bfloat16),
-        ("auto", 0.5, torch.float32),
-        ("int8", 2.0, torch.bfloat16),
-        ("int8", 0.5, torch.float32),
+        ("fp32", 2.0, 2.0, torch.float32, False),
+        ("bf16", 0.5, 2.0, torch.bfloat16, False),
+        ("auto", 2.0, 3.0, torch.bfloat16, False),
+        ("auto", 0.5, 2.0, torch.float32, True),
+        ("auto", 1.1, 1.1, torch.float32, False),
+        ("int8", 2.0, 0.5, torch.bfloat16, True),
+        ("int8", 0.5, 0.5, torch.float32, True),
     ],
 )
 def test_a_translator_computes_in_the_precision_that_was_asked_for_whatever_it_was_trained_in(
-    precision: InferencePrecision, speedup: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    precision: InferencePrecision,
+    of_bf16: float,
+    of_int8: float,
+    dtype: torch.dtype,
+    int8: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(device, "bf16_speedup", lambda _width, _learning: speedup)
+    speedups = {"bf16": of_bf16, "int8": of_int8}
+    monkeypatch.setattr(device, "speedup", lambda kind, _width, learning: 0 if learning else speedups[kind])
+    monkeypatch.setattr(device, "multiplies_int8", lambda: True)
     run = run_with(toy(width=32))
     trained = replace(run.config, training=replace(run.config.training, precision="fp16"))
     for ours in build_translator([run], precision=precision), run._replace(config=trained).translator(None, precision):
         assert isinstance(ours.model, Transformer)
         layers = [part for part in ours.model.modules() if isinstance(part, PackedLinear)]
         assert {layer.dtype for layer in layers} == {dtype}
-        assert all((layer.int8 is not None) == (precision == "int8") for layer in layers)
+        assert all(isinstance(layer, Int8Linear) == int8 for layer in layers)
         # each decoder block has one more, for query, key and value at once
         n_linears = sum(isinstance(part, nn.Linear) for part in run.model.modules())
         assert len(layers) == n_linears + len(run.transformer.decoder)
         logits, _ = ours.model.step(ids[:, 0], ours.model.start(ids))
         assert logits.dtype == dtype
+
+
+def test_integers_that_are_not_multiplied_exactly_are_for_who_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "speedup", lambda kind, _width, learning: 2.0 if kind == "int8" else 1.0)  # noqa: ARG005
+    monkeypatch.setattr(device, "multiplies_int8", lambda: False)
+    assert packing("auto", CPU, 32) == (torch.float32, False)
+    assert packing("int8", CPU, 32) == (torch.float32, True)
 
 
 def test_a_translator_keeps_the_weights_that_it_was_built_with() -> None:

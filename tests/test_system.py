@@ -10,21 +10,23 @@ import threading
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Literal
 from unittest.mock import Mock, call
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from config.training import Precision
 from const.path import ROOT
 from layers.feed_forward import FeedForward
+from layers.packed import Int8Linear
 from utils import device as device_module
 from utils.device import (
-    bf16_speedup,
     keep_compiled_kernels,
     pick_device,
     resolve_precision,
+    speedup,
 )
 from utils.file import (
     atomic_file,
@@ -251,32 +253,33 @@ def test_cuda_is_taken_where_it_is_unless_the_cpu_is_wanted(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("wanted", "speedup", "chosen"),
+    ("wanted", "times", "chosen"),
     [("auto", 1.3, "bf16"), ("auto", 1.1, "fp32"), ("fp32", 2.0, "fp32"), ("bf16", 0.1, "bf16")],
 )
 def test_auto_is_what_was_measured_to_be_fast(
-    monkeypatch: pytest.MonkeyPatch, wanted: Precision, speedup: float, chosen: Precision
+    monkeypatch: pytest.MonkeyPatch, wanted: Precision, times: float, chosen: Precision
 ) -> None:
     for learning in (True, False):
-        measure = Mock(return_value=speedup)
-        monkeypatch.setattr(device_module, "bf16_speedup", measure)
+        measure = Mock(return_value=times)
+        monkeypatch.setattr(device_module, "speedup", measure)
         assert resolve_precision(wanted, CPU, 32, learning) == chosen
-        assert measure.call_args_list == [call(32, learning)] * (wanted == "auto")
+        assert measure.call_args_list == [call("bf16", 32, learning)] * (wanted == "auto")
     for version, expected in (((6, 1), "fp32"), ((7, 5), "fp16"), ((8, 0), "bf16"), ((12, 0), "bf16")):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, found=version: found)
         assert resolve_precision("auto", torch.device("cuda"), 32) == expected
 
 
-@pytest.mark.parametrize("slow", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("learning", [True, False])
+@pytest.mark.parametrize("slower", [True, False])
+@pytest.mark.parametrize(("precision", "learning"), [("bf16", True), ("bf16", False), ("int8", False)])
 def test_the_speed_of_a_precision_is_measured(
-    monkeypatch: pytest.MonkeyPatch, slow: torch.dtype, learning: bool
+    monkeypatch: pytest.MonkeyPatch, slower: bool, precision: Literal["bf16", "int8"], learning: bool
 ) -> None:
     now = 0.0
 
-    def pass_time(_layer: nn.Module, _x: tuple[Tensor], y: Tensor) -> None:
+    def pass_time(layer: FeedForward, _x: tuple[Tensor], y: Tensor) -> None:
         nonlocal now
-        now += 0.03 if y.dtype == slow else 0.01
+        other = y.dtype == torch.bfloat16 if precision == "bf16" else isinstance(layer.widen, Int8Linear)
+        now += 0.03 if other == slower else 0.01
 
     def measured(d_model: int, d_ff: int) -> FeedForward:
         layer = FeedForward(d_model, d_ff)
@@ -286,8 +289,7 @@ def test_the_speed_of_a_precision_is_measured(
     monkeypatch.setattr(device_module, "FeedForward", measured)
     monkeypatch.setattr(time, "thread_time", lambda: now)
     threads = torch.get_num_threads()
-    speedup = bf16_speedup.__wrapped__(32, learning)
-    assert speedup == pytest.approx(3 if slow == torch.float32 else 1 / 3)
+    assert speedup.__wrapped__(precision, 32, learning) == pytest.approx(1 / 3 if slower else 3)
     assert torch.get_num_threads() == threads
 
 

@@ -461,7 +461,7 @@ def test_a_run_keeps_the_precision_that_it_began_with(
     precision: Precision, speedup: float, resumes: bool, kept: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("utils.device", "utils.task.task"):
-        monkeypatch.setattr(f"{module}.bf16_speedup", lambda _width, learning: speedup)  # noqa: ARG005 (by name)
+        monkeypatch.setattr(f"{module}.speedup", lambda _precision, _width, learning: speedup)  # noqa: ARG005 (by name)
     model, lines = replace(MODEL, d_model=16), list[str]()
     task = unprepared(TranslationConfig(model=model, training=TranslationTrainingConfig(precision=precision)), {})
     settle_precision(task, CPU, resumes, Processes(), lines.append)

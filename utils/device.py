@@ -4,6 +4,7 @@ import os
 import time
 from contextlib import AbstractContextManager
 from functools import cache
+from typing import Literal
 
 import torch
 from torch import nn
@@ -12,7 +13,7 @@ from config.training import NO_CUDA, Device, InferencePrecision, Precision
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
 from layers.feed_forward import FeedForward
-from layers.packed import packed
+from layers.packed import multiplies_int8, packed
 
 _DTYPE = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 WORTH_IT = 1.2  # times as fast as in single precision: for less, nobody should have to think of rounding
@@ -38,8 +39,8 @@ def require_precision(device: torch.device, precision: InferencePrecision) -> No
 
 
 @cache
-def bf16_speedup(d_model: int, learning: bool) -> float:
-    """Return how many times as fast as in single precision this CPU is in bfloat16, for a network of this width.
+def speedup(precision: Literal["bf16", "int8"], d_model: int, learning: bool) -> float:
+    """Return how many times as fast as in single precision this CPU is in another, for a network of this width.
 
     Its list of instructions does not tell: a processor may have those for bfloat16 and be half as fast in it. So a
     feed-forward layer is measured for some 50 milliseconds, forward and backward (learning), or packed and forward for
@@ -47,23 +48,24 @@ def bf16_speedup(d_model: int, learning: bool) -> float:
     """
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    layer = FeedForward(d_model, d_model)
+    layer, bf16 = FeedForward(d_model, d_model), precision == "bf16"
     x = torch.ones(max(64, 2**24 // d_model**2) if learning else 64, d_model)
-    kinds = {dtype: layer if learning else packed(layer, dtype) for dtype in (torch.float32, torch.bfloat16)}
-    seconds: dict[torch.dtype, list[float]] = {dtype: [] for dtype in kinds}
+    dtypes = torch.float32, torch.bfloat16 if bf16 else torch.float32
+    kinds = (layer, layer) if learning else (packed(layer, dtypes[0]), packed(layer, dtypes[1], int8=not bf16))
+    seconds: tuple[list[float], list[float]] = [], []
     for i in range(4):
-        for dtype, kind in kinds.items():
+        for dtype, kind, times in zip(dtypes, kinds, seconds, strict=True):
             begin = time.thread_time()
             with torch.set_grad_enabled(learning), torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
                 y = kind(x)
             if learning:
                 y.sum().backward()
-            seconds[dtype].append(time.thread_time() - begin)
-        if i and sum(seconds[torch.bfloat16]) > 0.1:  # without instructions for it
+            times.append(time.thread_time() - begin)
+        if i and sum(seconds[1]) > 0.1:  # without instructions for it
             break
     torch.set_num_threads(n_threads)
-    fp32, bf16 = (min(times[1:]) for times in seconds.values())  # the first compiled
-    return fp32 / bf16
+    fp32, other = (min(times[1:]) for times in seconds)  # the first compiled
+    return fp32 / other
 
 
 def resolve_precision(precision: Precision, device: torch.device, d_model: int, learning: bool = False) -> Precision:
@@ -73,7 +75,19 @@ def resolve_precision(precision: Precision, device: torch.device, d_model: int, 
     if device.type == "cuda":  # tensor cores: since Volta in fp16, since Ampere in bf16
         capability = torch.cuda.get_device_capability(device)
         return "bf16" if capability >= (8, 0) else "fp16" if capability >= (7, 0) else "fp32"
-    return "bf16" if bf16_speedup(d_model, learning) >= WORTH_IT else "fp32"
+    return "bf16" if speedup("bf16", d_model, learning) >= WORTH_IT else "fp32"
+
+
+def packing(precision: InferencePrecision, device: torch.device, d_model: int) -> tuple[torch.dtype, bool]:
+    """Return how to pack a network of this width for inference: in which type, and whether its linear layers in int8.
+
+    int8: all else is as in auto. auto: as `resolve_precision`, but int8 on a CPU where it, not bf16, is worth it.
+    """
+    products = resolve_precision("auto" if precision == "int8" else precision, device, d_model)
+    int8 = precision == "int8"
+    if precision == "auto" and products == "fp32" and device.type == "cpu" and multiplies_int8():
+        int8 = speedup("int8", d_model, learning=False) >= WORTH_IT
+    return product_dtype(products), int8
 
 
 def product_dtype(precision: Precision) -> torch.dtype:

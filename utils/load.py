@@ -26,7 +26,7 @@ from utils.config import (
     TranslationConfig,
 )
 from utils.dataset.labelled import LabelNames
-from utils.device import pick_device, product_dtype, require_precision, resolve_precision
+from utils.device import packing, pick_device, require_precision
 from utils.run import CONFIG, WEIGHTS, find_run, read_config
 from utils.search.constraint import Ensemble, Searchable
 from utils.search.translator import Translator
@@ -122,8 +122,8 @@ def build_translator(
         search: None: the settings of the first, which also has the languages.
         sampling: if given, draw translations instead of searching.
         minimum_bayes_risk: order candidates by how much they agree.
-        precision: of the matrix products; auto: what is fast here, whatever the runs were trained in; int8: of the
-            weights, of products as auto.
+        precision: of the matrix products; auto: what is fast here, whatever the runs were trained in; int8: of linear
+            layers, all else as in auto.
     """
     first, device = runs[0], next(runs[0].model.parameters()).device
     for other in runs[1:]:
@@ -139,9 +139,7 @@ def build_translator(
             )
     require_precision(device, precision)
     # copies for translating: their linear layers and their blocks' `step` are those of layers/packed.py
-    of_products = "auto" if (int8 := precision == "int8") else precision
-    precisions = [resolve_precision(of_products, device, run.config.model.d_model) for run in runs]
-    models = [packed(run.model, product_dtype(each), int8) for run, each in zip(runs, precisions, strict=True)]
+    models = [packed(run.model, *packing(precision, device, run.config.model.d_model)) for run in runs]
     model: Searchable[Any] = models[0] if len(models) == 1 else Ensemble(models)
     return Translator(
         model,

@@ -26,7 +26,7 @@ from utils.dataset.corpus import facts
 from utils.dataset.ids import cache_key, file_hash
 from utils.dataset.monolingual import MonolingualCorpus, prepare_monolingual
 from utils.dataset.text import BLOCK, lines_of
-from utils.device import WORTH_IT, bf16_speedup, resolve_precision
+from utils.device import WORTH_IT, resolve_precision, speedup
 from utils.file import write_json
 from utils.load import load_weights
 from utils.provenance import own_commit, portable, provenance
@@ -164,9 +164,9 @@ def settle_precision(task: Task, device: torch.device, resumes: bool, processes:
     plan, d_model = task.config.training, task.config.model.d_model
     chosen = processes.broadcast(resolve_precision(plan.precision, device, d_model, learning=True))
     if device.type == "cpu" and (resumes or plan.precision == "auto"):
-        speedup = bf16_speedup(d_model, learning=True)
-        log(f"Training in {chosen}: measured here, bf16 is {speedup:.1f} times as fast as fp32 at d_model={d_model}")
-        faster = "bf16" if speedup >= WORTH_IT else "fp32" if speedup < 1 else chosen
+        of_bf16 = speedup("bf16", d_model, learning=True)
+        log(f"Training in {chosen}: measured here, bf16 is {of_bf16:.1f} times as fast as fp32 at d_model={d_model}")
+        faster = "bf16" if of_bf16 >= WORTH_IT else "fp32" if of_bf16 < 1 else chosen
         if faster != chosen:
             log(f"  --training.precision {faster} would be faster; numbers would differ by rounding")
     task.config = replace(task.config, training=replace(plan, precision=chosen))
