@@ -8,7 +8,7 @@ from config.group import Group, bounded
 Device = Literal["auto", "cpu", "cuda"]
 NO_CUDA = "device=cuda, but CUDA is not available here: use device=cpu, or leave it at auto"
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
-InferencePrecision = Literal[Precision, "int8"]  # of weights alone, on a CPU
+InferencePrecision = Literal[Precision, "int8"]  # of linear layers, on a CPU
 Criterion = Literal["bleu", "chrf", "loss", "accuracy"]  # decides which weights are the best
 _INFINITY = float("inf")
 

@@ -3,6 +3,7 @@
 import os
 import pickle
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -28,7 +29,7 @@ from utils.device import packing
 from utils.export import CARD
 from utils.file import read_json
 from utils.load import Run, build_translator, load_run
-from utils.provenance import commit, portable
+from utils.provenance import commit, machine, portable
 from utils.run import (
     CONFIG,
     SHIPPED,
@@ -368,6 +369,14 @@ def test_a_commit_is_named_and_so_is_that_code_differs_from_it(tmp_path: Path) -
     assert commit(tmp_path) == revision
     (tmp_path / "code").write_text("after")
     assert commit(tmp_path) == f"{revision}, changed"
+
+
+def test_a_machine_is_named_with_the_instructions_that_products_are_held_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    before = machine(CPU)
+    assert before.endswith(f", {torch.get_num_threads()} threads")
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert machine(CPU) == (before.replace("), ", "; oneDNN: AVX2), ") if sys.platform == "linux" else before)
 
 
 def test_a_path_is_written_as_on_any_machine(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Where a figure comes from: what somebody needs to know to reproduce it."""
 
+import os
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -80,4 +81,5 @@ def _processor() -> str:
     facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     kind = f" {facts['cpu family']}/{facts['model']}" if {"cpu family", "model"} <= facts.keys() else ""
     has = (facts.get("flags") or facts.get("Features", "")).split()
-    return f"{facts.get('model name', platform.machine())}{kind} ({' '.join(name for name in _FASTER if name in has)})"
+    held = f"; oneDNN: {isa}" if (isa := os.environ.get("ONEDNN_MAX_CPU_ISA")) else ""  # as if it had no others
+    return f"{facts.get('model name', platform.machine())}{kind} ({' '.join(i for i in _FASTER if i in has)}{held})"

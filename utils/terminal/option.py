@@ -57,8 +57,8 @@ def add_model_options(parser: Parser, which: str) -> Any:
     model.add_argument("--run", action="append", help=which)
     text = "cpu, cuda, or auto: cuda if available (default: auto)"
     model.add_argument("--device", choices=get_args(Device), default="auto", help=text)
-    text = "of matrix products; auto: bf16 where it is measured to be fast; int8: of weights, for single texts on a "
-    text += "CPU (default: auto)"
+    text = "of matrix products; auto: bf16, or else int8, where it is measured to be fast; int8: of linear layers on a "
+    text += "CPU, for single texts the fastest (default: auto)"
     model.add_argument("--precision", choices=get_args(InferencePrecision), default="auto", help=text)
     return model
 
