@@ -155,10 +155,13 @@ class Int8Linear(PackedLinear):
 
     def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
         """Return xWᵀ + b, without a gradient."""
-        rows = x.detach().reshape(-1, x.size(-1))
-        if 0 < len(rows) <= _INT8_ROWS and rows.size(1) % _INT8_MULTIPLE == 0:
-            parts = rows.to(torch.bfloat16).split(_INT8_PART)
-            y = torch.cat([torch._weight_int8pack_mm(part, self.int8, self.scale) for part in parts])
+        rows = x.detach().reshape(-1, width := x.size(-1))
+        n_rows = rows.size(0)
+        if 0 < n_rows <= _INT8_ROWS and width % _INT8_MULTIPLE == 0:
+            rows = rows.to(torch.bfloat16)
+            parts = rows.split(_INT8_PART) if n_rows > _INT8_PART else (rows,)
+            products = [torch._weight_int8pack_mm(part, self.int8, self.scale) for part in parts]
+            y = torch.cat(products) if n_rows > _INT8_PART else products[0]
         elif multiplies_int8():
             rows = rows.float()
             step = rows.abs().amax(1, keepdim=True) / _INT8  # where it is 0, so is the product
