@@ -775,16 +775,21 @@ def test_tuning_tries_each_setting_and_saves_the_best(
     assert scored["analysis"]["length_ratio"] == pytest.approx(trials[3]["length_ratio"])
 
 
-def test_a_run_is_scored_with_what_agrees_most(command: Command, home: Path, made: Path) -> None:
-    by_risk = "run --split dev --bootstrap 0 --beam 6 --minimum_bayes_risk --translations by_risk"
+def test_a_run_is_scored_with_what_agrees_most_in_the_precision_that_is_asked_for(
+    command: Command, home: Path, made: Path
+) -> None:
+    by_risk = "run --split dev --bootstrap 0 --beam 6 --minimum_bayes_risk --precision bf16 --translations by_risk"
     (scored,) = reported(command, by_risk)
     (run,) = (home / "pickles").iterdir()
     loaded = load_run(run, CPU)
     search = replace(loaded.config.search, beam_size=6)
     pairs = read_parallel(prepare_to_score(loaded.config.data, made / "split").dev)
-    chosen = replace(loaded.translator(search), minimum_bayes_risk=True).translate(pairs.src)
-    assert read_lines(Path("by_risk")) == [translation.text for translation in chosen]
-    assert scored["system"].endswith("beam 6, length penalty 0.6, minimum Bayes risk")
+    chosen, other = (
+        [found.text for found in replace(translator, minimum_bayes_risk=True).translate(pairs.src)]
+        for translator in (loaded.translator(search, "bf16"), loaded.translator(search, "fp32"))
+    )
+    assert read_lines(Path("by_risk")) == chosen != other
+    assert scored["system"].endswith("beam 6, length penalty 0.6, bf16, minimum Bayes risk")
 
 
 def test_heads_are_weighed_on_the_text_that_is_asked_for(command: Command, home: Path, made: Path) -> None:

@@ -35,7 +35,7 @@ from utils.evaluation.report import as_dict, as_text, charts, write_html
 from utils.file import require_outputs, require_writable, write_json, write_lines
 from utils.run import CONFIG, KEPT_WEIGHTS, TRANSLATIONS, distinct_names, find_run, read_config
 from utils.search.translator import Translation, Translator
-from utils.terminal.option import MINIMUM_BAYES_RISK, changed_by, require_candidates
+from utils.terminal.option import MINIMUM_BAYES_RISK, PRECISION, changed_by, require_candidates
 from utils.text.language import looks_tokenized, refuse_other_language, refuse_same
 
 if TYPE_CHECKING:
@@ -110,13 +110,14 @@ def evaluate_run(arguments: Namespace) -> None:
     refuse_samples(arguments.bootstrap, len(pairs), "--bootstrap")
     if by_risk := arguments.minimum_bayes_risk:
         require_candidates(search, "--beam 8")
-    translator = replace(run.translator(search), minimum_bayes_risk=by_risk)
+    translator = replace(run.translator(search, arguments.precision), minimum_bayes_risk=by_risk)
     translations = [translation.text for translation in translate(translator, pairs.src)]
     if arguments.translations:
         write_lines(arguments.translations, translations)
     tokenize = bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized)
     text = ReferenceText(name, corpus.tgt_lang, tokenize, pairs.src, pairs.tgt, training_text(run))
     system = f"{run.folder.resolve().name}, beam {search.beam_size}, length penalty {search.length_penalty:g}"
+    system += f", {arguments.precision}" if arguments.precision != "auto" else ""
     system += ", minimum Bayes risk" if by_risk else ""
     report_score(System(system, translations), text, arguments)
 
@@ -459,6 +460,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--beam": {"type": int, "metavar": "N", "help": "beam size; 1 is greedy search (default: the run's)"},
     "--length_penalty": {"type": float, "metavar": "A", "help": "larger favours longer (default: the run's)"},
     "--minimum_bayes_risk": MINIMUM_BAYES_RISK,
+    "--precision": PRECISION,
     "--translations": {**_FILE, "help": "also write the translations to this file"},
     "--beams": {**_LIST, "type": int, "default": [1, 2, 4, 8], "help": "to try (default: 1 2 4 8)"},
     "--length_penalties": {**_LIST, "type": float, "default": [0, 0.6, 1, 1.4], "help": "default: 0 0.6 1 1.4"},
@@ -487,7 +489,7 @@ _REPORT = "--json --html --bootstrap --seed"
 VERBS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, Any]]] = {
     "run": (
         evaluate_run,
-        f"{_RUN_TEXT} --beam --length_penalty --minimum_bayes_risk --translations {_REPORT}",
+        f"{_RUN_TEXT} --precision --beam --length_penalty --minimum_bayes_risk --translations {_REPORT}",
         {"split": "test", "bootstrap": N_BOOTSTRAP},
     ),
     "tune": (tune, f"{_RUN_TEXT} --beams --length_penalties --save --picture --json", {"split": "dev"}),

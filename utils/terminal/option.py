@@ -17,9 +17,16 @@ from utils.file import require_outputs
 
 ConfigT = TypeVar("ConfigT", SearchConfig, SamplingConfig)
 
-MINIMUM_BAYES_RISK: Any = {  # the option, here and of evaluate.py
+# options of translate.py and serve.py, and of evaluate.py
+MINIMUM_BAYES_RISK: Any = {
     "action": "store_true",
     "help": "choose the translation that is most like all that were found, each by its probability",
+}
+PRECISION: Any = {
+    "choices": get_args(InferencePrecision),
+    "default": "auto",
+    "help": "of matrix products; auto: bf16, or else int8, where it is measured to be fast; int8: of linear layers on "
+    "a CPU, for single texts the fastest (default: auto)",
 }
 _RISK_SAMPLES = 32  # fewest candidates for a choice by risk, unless the user gives a number
 _OTHER_NAMES = {"beam_size": "beam", "n_samples": "samples"}  # options that are not named like their field
@@ -57,9 +64,7 @@ def add_model_options(parser: Parser, which: str) -> Any:
     model.add_argument("--run", action="append", help=which)
     text = "cpu, cuda, or auto: cuda if available (default: auto)"
     model.add_argument("--device", choices=get_args(Device), default="auto", help=text)
-    text = "of matrix products; auto: bf16, or else int8, where it is measured to be fast; int8: of linear layers on a "
-    text += "CPU, for single texts the fastest (default: auto)"
-    model.add_argument("--precision", choices=get_args(InferencePrecision), default="auto", help=text)
+    model.add_argument("--precision", **PRECISION)
     return model
 
 
