@@ -117,16 +117,19 @@ class PackedLinear(nn.Module):
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype) -> None:
         super().__init__()
-        weight = linear.weight.detach().to(dtype, copy=True)
         self.dtype = dtype
         self.after: Literal["none", "relu"] = "none"  # what is done with each number of the product
         self.blocked: Tensor | None = None
-        self.weight: Tensor | None = weight
-        if weight.device.type == "cpu" and _has_blocks(dtype):
-            self.blocked = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
-            if dtype != torch.float32 or weight.numel() > _SMALL:
-                self.weight = None
+        self.weight: Tensor | None = None
+        self._lay_out(linear.weight.detach())
         self.bias = None if linear.bias is None else linear.bias.detach().to(dtype, copy=True)
+
+    def _lay_out(self, weight: Float[Tensor, "O I"]) -> None:
+        self.weight = weight = weight.to(self.dtype, copy=True)
+        if weight.device.type == "cpu" and _has_blocks(self.dtype):
+            self.blocked = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
+            if self.dtype != torch.float32 or weight.numel() > _SMALL:
+                self.weight = None
 
     def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
         """Return xWᵀ + b, without a gradient."""
@@ -145,13 +148,11 @@ class Int8Linear(PackedLinear):
     the time of single precision. Where that is not exact, many rows are multiplied in `dtype`, as without this class.
     """
 
-    def __init__(self, linear: nn.Linear, dtype: torch.dtype) -> None:
-        super().__init__(linear, dtype)
-        weight = linear.weight.detach()
+    def _lay_out(self, weight: Float[Tensor, "O I"]) -> None:
         self.scale = (weight.abs().amax(1) / _INT8).clamp(min=1e-9).to(torch.bfloat16)
         self.int8 = (weight / self.scale[:, None].float()).round().clamp(-_INT8, _INT8).to(torch.int8)
-        if multiplies_int8():
-            self.weight = self.blocked = None
+        if not multiplies_int8():
+            super()._lay_out(weight)
 
     def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
         """Return xWᵀ + b, without a gradient."""
