@@ -32,7 +32,7 @@ class TransformerState(NamedTuple):
     """
 
     source: tuple[KeyValue, ...]  # one per layer, (N, H, S, K): once per sentence, never once per beam
-    source_mask: Bool[Tensor, "N 1 1 S"]
+    source_mask: Bool[Tensor, "N 1 1 S"] | None  # None: nothing is padded
     past: tuple[KeyValue, ...]  # one per layer, (R, H, t, K)
 
     def select(self, rows: Int[Tensor, "N W"]) -> "TransformerState":
@@ -41,12 +41,12 @@ class TransformerState(NamedTuple):
         Sentences keep their order; where none leaves, the sources are not copied.
         """
         source, source_mask = self.source, self.source_mask
-        n_sentences = len(source_mask)
+        n_sentences = len(source[0].key)
         if len(rows) < n_sentences:
             width = len(self.past[0].key) // n_sentences
             sentences = rows[:, 0] // width
             source = tuple(kv.select(sentences) for kv in source)
-            source_mask = source_mask.index_select(0, sentences)
+            source_mask = None if source_mask is None else source_mask.index_select(0, sentences)
         return TransformerState(source, source_mask, tuple(kv.select(rows.flatten()) for kv in self.past))
 
 
@@ -157,7 +157,8 @@ class Transformer(nn.Module):
         # every step reads them: contiguous, not views of (N, S, D); a ModuleList does not know what its modules are
         source = tuple(block.cross_attention.project(memory).contiguous() for block in self.decoder)  # type: ignore[union-attr, operator]
         past = tuple(KeyValue(kv.key[:, :, :0], kv.value[:, :, :0]) for kv in source)  # length 0: no target token yet
-        return TransformerState(source, padding_mask(src, PAD_ID), past)
+        mask = padding_mask(src, PAD_ID)
+        return TransformerState(source, mask if src.is_cuda or not mask.all() else None, past)  # a GPU would wait
 
     def _encode_slices(self, src: Int[Tensor, "N S"]) -> Float[Tensor, "N S D"]:
         """Encode sources slice by slice, each only as long as its longest; a search has them of all lengths, sorted."""
