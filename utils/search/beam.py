@@ -16,7 +16,7 @@ from utils.search.constraint import NEVER, NO_NUMBERS, Constraint, Searchable, S
 from utils.search.glossary import Progress, Wanted
 
 _CHUNK = 64
-_FEW = 2**17  # numbers; for fewer, topk is faster than any detour
+_FEW = 2**14  # numbers; for fewer, topk is faster than any detour
 
 
 class BeamStep(NamedTuple):
@@ -63,6 +63,7 @@ def beam_search(
     n_wanted = width if n_best is None else min(n_best, width)
     constraint = Constraint(bounds, device, prefixes, config.no_repeat_ngram)
     penalties = torch.tensor([config.penalty(length) for length in range(1, constraint.longest + 1)], device=device)
+    last_penalty = penalties[constraint.most - 1]
     found: list[list[Hypothesis]] = [[] for _ in bounds]
     alive, over = torch.arange(len(src), device=device), torch.zeros(len(src), dtype=torch.bool, device=device)
     finished = _Finished(len(src), width, constraint.longest, device)
@@ -83,8 +84,8 @@ def beam_search(
         else:
             must_end = (constraint.most <= t + 1) & (finished.scores[:, 0] == NEVER)
             scores, places, ends = banks.choose(total, ends, must_end)
-        missing = (0, width - scores.size(1))  # fillers that can never win
-        scores, places = pad(scores, missing, value=NEVER), pad(places, missing)
+        if missing := width - scores.size(1):  # fillers that can never win
+            scores, places = pad(scores, (0, missing), value=NEVER), pad(places, (0, missing))
         rows, chosen = places // total.size(-1), places % total.size(-1)
 
         ended = ends.masked_fill(ends < scores[:, -1:], NEVER)
@@ -96,7 +97,7 @@ def beam_search(
         ids[..., t] = chosen
 
         # over the lengths to come, the penalty is largest at one end or the other
-        hope = scores[:, 0] / torch.maximum(penalties[min(t + 1, len(penalties) - 1)], penalties[constraint.most - 1])
+        hope = scores[:, 0] / torch.maximum(penalties[min(t + 1, len(penalties) - 1)], last_penalty)
         if on_step is not None:
             on_step(BeamStep(total, ends, ended, scores, rows, chosen, hope))
         done = ~over & ((finished.scores[:, n_wanted - 1] >= hope) | (constraint.most <= t + 1))
@@ -110,7 +111,7 @@ def beam_search(
                 break
             if (stay := drop_finished(over)) is not None:
                 alive, over, scores, ids = alive[stay], over[stay], scores[stay], ids[stay]
-                rows, chosen = rows[stay], chosen[stay]
+                rows, chosen, last_penalty = rows[stay], chosen[stay], last_penalty[stay]
                 constraint.select(stay)
                 finished.select(stay)
                 if banks is not None:

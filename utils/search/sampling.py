@@ -32,37 +32,35 @@ def decode(
     Arguments as for `beam_search`; the length penalty only affects the score, and `choose` picks the next tokens among
     those that are allowed.
     """
-    device = src.device
-    n = len(src)
+    device, n = src.device, len(src)
     constraint = Constraint(bounds, device, prefixes, config.no_repeat_ngram)
     ids = torch.full((n, width, constraint.longest), PAD_ID, device=device)
-    scores = torch.zeros(n, width, device=device)
+    scores, over = torch.zeros(n, width, device=device), torch.zeros(n, width, dtype=torch.bool, device=device)
+    all_ids, all_scores = ids.clone(), torch.full_like(scores, torch.nan)
     alive = torch.arange(n, device=device)
     state = model.start(src).select(alive[:, None].expand(-1, width))
     tokens = torch.full((n * width,), BOS_ID, device=device)
     for t in range(constraint.longest):
         logits, state = model.step(tokens, state)
         log_probs = next_log_probs(logits).unflatten(0, (-1, width))
-        so_far = ids[alive, :, :t]
-        constraint.apply(log_probs, so_far)
+        constraint.apply(log_probs, ids[..., :t])
         # a row that has ended waits for its siblings
-        over = (so_far == EOS_ID).any(-1)
         chosen = choose(log_probs, alive, t).masked_fill(over, PAD_ID)
-        gained = log_probs.gather(-1, chosen[..., None])[..., 0].masked_fill(over, 0.0)
-        ids[alive, :, t] = chosen
-        scores[alive] += gained
-        ended = (over | (chosen == EOS_ID)).all(-1)
-        if ended.all():
-            break
-        if (stay := drop_finished(ended)) is not None:
-            alive, chosen = alive[stay], chosen[stay]
+        scores += log_probs.gather(-1, chosen[..., None])[..., 0].masked_fill(over, 0.0)
+        ids[..., t] = chosen
+        over = over | (chosen == EOS_ID)
+        if (stay := drop_finished(over.all(-1))) is not None:
+            all_ids[alive], all_scores[alive] = ids, scores
+            if not len(stay):
+                break
+            alive, ids, scores, over, chosen = (part[stay] for part in (alive, ids, scores, over, chosen))
             constraint.select(stay)
             state = state.select(stay[:, None] * width + torch.arange(width, device=device))
         tokens = chosen.flatten()
-    if not scores.isfinite().all():
+    if not all_scores.isfinite().all():
         raise ValueError(NO_NUMBERS)
     found: list[list[Hypothesis]] = [[] for _ in bounds]
-    for hypotheses, rows, row_scores in zip(found, ids.tolist(), scores.tolist(), strict=True):
+    for hypotheses, rows, row_scores in zip(found, all_ids.tolist(), all_scores.tolist(), strict=True):
         for row, score in zip(rows, row_scores, strict=True):
             end = row.index(EOS_ID)
             hypotheses.append(Hypothesis(row[:end], score / config.penalty(end + 1)))
