@@ -6,6 +6,7 @@ that is not packed translates as well, only slower; so does a block that is not 
 
 import copy
 import warnings
+from collections.abc import Callable
 from functools import cache
 from typing import Literal, TypeVar, cast
 
@@ -23,7 +24,7 @@ _ROWS = 64  # the number of rows of x that the layout is optimised for; others w
 _INT8 = 127  # the largest of integers of eight bits, and as far from zero as the smallest in use
 _INT8_MULTIPLE = 16  # inputs: for other numbers of them, torch's product of a few rows reads beyond the weight
 _INT8_ROWS, _INT8_PART = 8, 4  # a few rows, and those for which torch reads the weight once
-_FEW_ROWS = 32  # 2 to so many attend on a CPU in single precision in less time than oneDNN takes to begin in half
+_FEW_ROWS = 32  # so many attend on a CPU in single precision in less time than oneDNN takes to begin in half
 _SMALL = 2**18  # multiplications in single precision that take less time than oneDNN takes to begin
 # of torch, but private: where a version lacks one, F.linear computes
 _OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
@@ -199,6 +200,16 @@ class PackedDecoderBlock(DecoderBlock):
         for name, layer in block.named_children():
             self.add_module(name, layer)
         self.query_key_value = query_key_value
+        # bound once: to look up a module's own modules and parameters takes as long as a small operation
+        own, cross, feed = block.self_attention, block.cross_attention, block.feed_forward
+        products = query_key_value, own.output, cross.query, cross.output, feed.widen, feed.narrow
+        self._products = tuple(product.forward for product in products)
+        self._functions = own.attention.forward, cross.attention.forward, feed.activation
+        self._turn = None if own.rotary is None else own.rotary.forward
+        around = block.around_self, block.around_cross, block.around_feed
+        nothing: list[Callable[[Tensor], Tensor]] = [_unchanged] * len(around)
+        norms = [_normalised(each.norm) for each in around]
+        self._before, self._after = (norms, nothing) if block.around_self.norm_first else (nothing, norms)
 
     def step(
         self,
@@ -208,25 +219,31 @@ class PackedDecoderBlock(DecoderBlock):
         source_mask: Bool[Tensor, "..."] | None = None,
     ) -> tuple[Float[Tensor, "R 1 D"], KeyValue]:
         """Process one more target position, as `DecoderBlock.step` does."""
-        attention, cross, feed_forward = self.self_attention, self.cross_attention, self.feed_forward
-        n_rows, n_sentences, n_heads = x.size(0), source.key.size(0), attention.n_heads
+        three, write_self, look, write_source, widen, narrow = self._products
+        attend_self, attend_source, bend = self._functions
+        before_self, before_source, before_feed = self._before
+        after_self, after_source, after_feed = self._after
+        n_rows, (n_sentences, n_heads, _, width) = len(x), source.key.shape
+        x = x[:, 0]
 
         # Q above K above V are three times as many heads
-        three = self.query_key_value(_enter(self.around_self, x)).view(n_rows, 3 * n_heads, 1, -1)
-        if x.device.type == "cpu" and 1 < n_rows <= _FEW_ROWS:
-            three = three.float()
-        past = KeyValue(*(part.to(three.dtype) for part in past))  # as is, but where rows came or went
-        query, key, value = three.chunk(3, 1)
-        if attention.rotary is not None:
-            query, key = attention.rotary(three[:, : 2 * n_heads], past.key.size(2)).chunk(2, 1)
+        heads = three(before_self(x)).view(n_rows, 3 * n_heads, 1, width)
+        if n_rows <= _FEW_ROWS and x.device.type == "cpu":
+            heads = heads.float()
+        if past.key.dtype != heads.dtype:  # where rows came or went
+            past = KeyValue(*(part.to(heads.dtype) for part in past))
+        query, key, value = heads.chunk(3, 1)
+        if self._turn is not None:
+            query, key = self._turn(heads[:, : 2 * n_heads], past.key.size(2)).chunk(2, 1)
         past = past.append(KeyValue(key, value))
-        x = _leave(self.around_self, x, attention.mix(query, past))
+        x = after_self(x + write_self(attend_self(query, *past)[0].view(n_rows, -1)))
 
-        beams = cross.query(_enter(self.around_cross, x)).view(n_sentences, -1, cross.n_heads, source.key.size(-1))
-        x = _leave(self.around_cross, x, cross.mix(beams.transpose(1, 2), source, source_mask).view_as(x))
+        beams = look(before_source(x)).view(n_sentences, -1, n_heads, width).transpose(1, 2)
+        seen = attend_source(beams, *source, source_mask)[0].transpose(1, 2).reshape(n_rows, -1)
+        x = after_source(x + write_source(seen))
 
-        bent = feed_forward.activation(feed_forward.widen(_enter(self.around_feed, x)))
-        return _leave(self.around_feed, x, feed_forward.narrow(bent)), past
+        x = after_feed(x + narrow(bend(widen(before_feed(x)))))
+        return x[:, None], past
 
 
 def packed_block(
@@ -243,14 +260,6 @@ def packed_block(
     return PackedDecoderBlock(block, kind(joint, dtype))
 
 
-def _enter(around: Residual, x: Tensor) -> Tensor:
-    return _norm(around, x) if around.norm_first else x
-
-
-def _leave(around: Residual, x: Tensor, y: Tensor) -> Tensor:
-    return x + y if around.norm_first else _norm(around, x + y)
-
-
-def _norm(around: Residual, x: Tensor) -> Tensor:
-    norm = around.norm
-    return torch.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+def _normalised(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
+    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
+    return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
