@@ -23,7 +23,8 @@ from layers.residual import Residual
 _ROWS = 64  # the number of rows of x that the layout is optimised for; others work too
 _INT8 = 127  # the largest of integers of eight bits, and as far from zero as the smallest in use
 _INT8_MULTIPLE = 16  # inputs: for other numbers of them, torch's product of a few rows reads beyond the weight
-_INT8_ROWS, _INT8_PART = 8, 4  # a few rows, and those for which torch reads the weight once
+_INT8_SMALL = 2**19  # weights that a row is multiplied with in less time than it takes to round that row
+_INT8_ROWS = 8  # whose product with a weight of eight bits takes less time than in single precision
 _FEW_ROWS = 32  # so many attend on a CPU in single precision in less time than oneDNN takes to begin in half
 _SMALL = 2**18  # multiplications in single precision that take less time than oneDNN takes to begin
 # of torch, but private: where a version lacks one, F.linear computes
@@ -144,33 +145,37 @@ class PackedLinear(nn.Module):
 class Int8Linear(PackedLinear):
     """A linear layer on a CPU whose weights have eight bits, multiples of a 127th of the largest in their row.
 
-    A product of a few rows, the beams of one sentence, only waits for the weight to come from memory, and here for a
-    quarter of it. Of many rows x is rounded like the weight, each row by itself, and integers are multiplied: in half
-    the time of single precision. Where that is not exact, many rows are multiplied in `dtype`, as without this class.
+    x is rounded like the weight, each row by itself, and integers are multiplied: in half the time of single precision.
+    A single row is not rounded for a small weight, as that would take longer than the product. Where integers are not
+    multiplied exactly, a few rows see a rounded weight, which comes from memory in a quarter of the time, and more rows
+    are multiplied in `dtype`, as without this class.
     """
 
     def _lay_out(self, weight: Float[Tensor, "O I"]) -> None:
-        self.scale = (weight.abs().amax(1) / _INT8).clamp(min=1e-9).to(torch.bfloat16)
-        self.int8 = (weight / self.scale[:, None].float()).round().clamp(-_INT8, _INT8).to(torch.int8)
-        if not multiplies_int8():
+        self.low_scale = (weight.abs().amax(1) / _INT8).clamp(min=1e-9).to(torch.bfloat16)
+        self.scale = self.low_scale.float()
+        self.int8 = (weight / self.scale[:, None]).round().clamp(-_INT8, _INT8).to(torch.int8)
+        self.columns = self.int8.t()
+        if multiplies_int8():
+            few = 1 if weight.numel() <= _INT8_SMALL else 0
+        else:
+            few = _INT8_ROWS
             super()._lay_out(weight)
+        self.few = 0 if weight.size(1) % _INT8_MULTIPLE else few  # rows that are not rounded
 
     def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
-        """Return xWᵀ + b, without a gradient."""
-        rows = x.detach().reshape(-1, width := x.size(-1))
-        n_rows = rows.size(0)
-        if 0 < n_rows <= _INT8_ROWS and width % _INT8_MULTIPLE == 0:
-            rows = rows.to(torch.bfloat16)
-            parts = rows.split(_INT8_PART) if n_rows > _INT8_PART else (rows,)
-            products = [torch._weight_int8pack_mm(part, self.int8, self.scale) for part in parts]
-            y = torch.cat(products) if n_rows > _INT8_PART else products[0]
+        """Return xWᵀ + b in single precision, without a gradient."""
+        rows = x.detach().flatten(0, -2)
+        if 0 < len(rows) <= self.few:
+            y = torch._weight_int8pack_mm(rows.to(torch.bfloat16), self.int8, self.low_scale)
+            y = y.float() if self.bias is None else y + self.bias
         elif multiplies_int8():
-            rows = rows.float()
             step = rows.abs().amax(1, keepdim=True) / _INT8  # where it is 0, so is the product
-            y = torch._int_mm((rows / step).round_().to(torch.int8), self.int8.t()).float().mul_(step).mul_(self.scale)
+            y = torch._int_mm((rows / step).round_().to(torch.int8), self.columns) * step
+            y = y.mul_(self.scale) if self.bias is None else torch.addcmul(self.bias, y, self.scale)
         else:
             return super().forward(x)
-        y = (y if self.bias is None else y.add_(self.bias)).to(self.dtype).view(*x.shape[:-1], len(self.int8))
+        y = y.view(*x.shape[:-1], len(self.int8))
         return y.relu_() if self.after == "relu" else y
 
 

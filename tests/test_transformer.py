@@ -187,6 +187,19 @@ def test_packed_in_half_precision_it_is_the_model_under_autocast(config: Transfo
     torch.testing.assert_close(stepped.float(), half[:, 0].float(), atol=0.03, rtol=0)
 
 
+@torch.no_grad()
+def test_sources_without_padding_are_searched_without_a_mask_and_one_may_leave() -> None:
+    model = lively(TINY)
+    whole = model(SRC[[0, 0]], TGT[[1, 2]])
+    state = model.start(SRC[[0, 0]])
+    assert state.source_mask is None
+    assert model.start(SRC[:2]).source_mask is not None
+    logits, state = model.step(TGT[[1, 2], 0], state)
+    torch.testing.assert_close(logits, whole[:, 0], atol=1e-6, rtol=1e-6)
+    logits, _ = model.step(TGT[2:, 1], state.select(torch.tensor([[1]])))
+    torch.testing.assert_close(logits, whole[1:, 1], atol=1e-6, rtol=1e-6)
+
+
 def test_a_state_is_a_value_that_can_be_gone_on_from_twice() -> None:
     model = lively(TINY)
     _, state = model.step(torch.full((3,), BOS_ID), model.start(SRC))

@@ -81,10 +81,10 @@ def resolve_precision(precision: Precision, device: torch.device, d_model: int, 
 def packing(precision: InferencePrecision, device: torch.device, d_model: int) -> tuple[torch.dtype, bool]:
     """Return how to pack a network of this width for inference: in which type, and whether its linear layers in int8.
 
-    int8: all else is as in auto. auto: as `resolve_precision`, but int8 on a CPU where it, not bf16, is worth it.
+    int8: all else in single precision. auto: as `resolve_precision`, but int8 on a CPU where it, not bf16, is worth it.
     """
-    products = resolve_precision("auto" if precision == "int8" else precision, device, d_model)
     int8 = precision == "int8"
+    products = "fp32" if precision == "int8" else resolve_precision(precision, device, d_model)
     if precision == "auto" and products == "fp32" and device.type == "cpu" and multiplies_int8():
         int8 = speedup("int8", d_model, learning=False) >= WORTH_IT
     return product_dtype(products), int8

@@ -123,7 +123,7 @@ def build_translator(
         sampling: if given, draw translations instead of searching.
         minimum_bayes_risk: order candidates by how much they agree.
         precision: of the matrix products; auto: what is fast here, whatever the runs were trained in; int8: of linear
-            layers, all else as in auto.
+            layers, all else in single precision.
     """
     first, device = runs[0], next(runs[0].model.parameters()).device
     for other in runs[1:]:

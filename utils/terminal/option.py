@@ -26,7 +26,7 @@ PRECISION: Any = {
     "choices": get_args(InferencePrecision),
     "default": "auto",
     "help": "of matrix products; auto: bf16, or else int8, where it is measured to be fast; int8: of linear layers on "
-    "a CPU, for single texts the fastest (default: auto)",
+    "a CPU, all else in fp32; for single texts the fastest (default: auto)",
 }
 _RISK_SAMPLES = 32  # fewest candidates for a choice by risk, unless the user gives a number
 _OTHER_NAMES = {"beam_size": "beam", "n_samples": "samples"}  # options that are not named like their field
