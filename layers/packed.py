@@ -164,8 +164,8 @@ class Int8Linear(PackedLinear):
         self.few = 0 if weight.size(1) % _INT8_MULTIPLE else few  # rows that are not rounded
 
     def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
-        """Return xWᵀ + b in single precision, without a gradient."""
-        rows = x.detach().flatten(0, -2)
+        """Return xWᵀ + b, without a gradient."""
+        rows = x.detach().float().flatten(0, -2)
         if 0 < len(rows) <= self.few:
             y = torch._weight_int8pack_mm(rows.to(torch.bfloat16), self.int8, self.low_scale)
             y = y.float() if self.bias is None else y + self.bias
@@ -175,7 +175,7 @@ class Int8Linear(PackedLinear):
             y = y.mul_(self.scale) if self.bias is None else torch.addcmul(self.bias, y, self.scale)
         else:
             return super().forward(x)
-        y = y.view(*x.shape[:-1], len(self.int8))
+        y = y.to(self.dtype).view(*x.shape[:-1], len(self.int8))
         return y.relu_() if self.after == "relu" else y
 
 

@@ -60,13 +60,14 @@ def test_in_half_precision_it_is_the_product_under_autocast(
 
 @biased
 @pytest.mark.parametrize("after", ["none", "relu"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("exact", [True, False], ids=["VNNI", "without VNNI"])
 def test_few_rows_are_multiplied_by_weights_of_eight_bits(
-    bias: bool, after: Literal["none", "relu"], exact: bool, monkeypatch: pytest.MonkeyPatch
+    bias: bool, after: Literal["none", "relu"], dtype: torch.dtype, exact: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packed_module, "multiplies_int8", lambda: exact)
     linear, x, heights = nn.Linear(48, 40, bias), torch.randn(11, 48), list[int]()
-    layer, product_of_torch = Int8Linear(linear, torch.float32), torch._weight_int8pack_mm
+    layer, product_of_torch = Int8Linear(linear, dtype), torch._weight_int8pack_mm
 
     def product_in_eight_bits(x: Tensor, *weight: Tensor) -> Tensor:
         heights.append(len(x))
@@ -77,8 +78,9 @@ def test_few_rows_are_multiplied_by_weights_of_eight_bits(
     alone = torch.stack([layer(row[None, None])[0, 0] for row in x])
     few = torch.cat([layer(x[:8, None])[:, 0], layer(x[8:])])
     assert heights == [1] * 11 + ([] if exact else [8, 3])
-    assert alone.dtype == few.dtype == torch.float32
-    torch.testing.assert_close(few, alone, atol=0.02, rtol=0.02)
+    assert alone.dtype == few.dtype == dtype
+    close = 0.02 if exact else 0.01  # with rows that are rounded, or the same product
+    torch.testing.assert_close(few, alone, atol=close, rtol=close)
     errors = (alone - (expected.relu() if after == "relu" else expected)).abs()
     # rounding moves a weight by half a step at most; bfloat16 adds its own rounding, of weights, scales and products
     most = x.abs().sum(1, keepdim=True) * linear.weight.detach().abs().amax(1) / 254 + 0.02
@@ -113,6 +115,11 @@ def test_many_rows_are_rounded_one_by_one_and_multiplied_in_integers(
     assert layer(x[:0]).shape == (0, 40)
     if width == 24:
         assert layer(x[:2]).equal(found[:2])
+    half = Int8Linear(linear, torch.bfloat16)
+    half.after = after
+    assert half(x).dtype == torch.bfloat16
+    torch.testing.assert_close(half(x).float(), found, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(half(x.bfloat16()), half(x.bfloat16().float()), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("few", [True, False])

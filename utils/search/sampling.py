@@ -36,7 +36,7 @@ def decode(
     constraint = Constraint(bounds, device, prefixes, config.no_repeat_ngram)
     ids = torch.full((n, width, constraint.longest), PAD_ID, device=device)
     scores, over = torch.zeros(n, width, device=device), torch.zeros(n, width, dtype=torch.bool, device=device)
-    all_ids, all_scores = ids.clone(), torch.full_like(scores, torch.nan)
+    all_ids, all_scores = ids.clone(), torch.full_like(scores, torch.nan)  # as rows leave; NaN: one never ended
     alive = torch.arange(n, device=device)
     state = model.start(src).select(alive[:, None].expand(-1, width))
     tokens = torch.full((n * width,), BOS_ID, device=device)
