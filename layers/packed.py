@@ -95,7 +95,9 @@ def _unchanged(x: Tensor) -> Tensor:
 def _is_known(part: nn.Module) -> bool:
     layers = list(part.children())
     layers += [layer.norm for layer in layers if isinstance(layer, Residual)]
-    return type(part) is DecoderBlock and {type(layer) for layer in layers} == _KNOWN
+    if type(part) is not DecoderBlock or {type(layer) for layer in layers} != _KNOWN:
+        return False
+    return part.self_attention.score_bias is part.cross_attention.score_bias is None
 
 
 def _has_blocks(dtype: torch.dtype) -> bool:

@@ -295,6 +295,27 @@ class TwiceFed(DecoderBlock):
         return self.around_feed(x, self.feed_forward), past
 
 
+class Nearer(nn.Module):
+    """A score bias for what comes last."""
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return torch.arange(float(key.size(2))).expand(*query.shape[:3], -1)
+
+
+@pytest.mark.parametrize("name", ["self_attention", "cross_attention"])
+@torch.no_grad()
+def test_a_block_whose_attention_has_a_bias_takes_steps_of_its_own(name: str) -> None:
+    plain, biased = lively_block(True, True, "relu").eval(), lively_block(True, True, "relu").eval()
+    biased.get_submodule(name).score_bias = Nearer()
+    network = nn.Sequential(plain, biased)
+    x, source = torch.randn(1, 1, D), biased.cross_attention.project(torch.randn(1, S, D))
+    past = biased.self_attention.project(torch.randn(1, 2, D))
+    expected, found = (
+        cast(DecoderBlock, each[1]).step(x, past, source) for each in (network, packed(network, torch.float32))
+    )
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("kind", [HalfAttention, TwiceFed])
 @torch.no_grad()
 def test_another_kind_of_block_or_layer_takes_steps_of_its_own(kind: type[nn.Module]) -> None:
