@@ -1,5 +1,6 @@
 """translate.py on an untrained run: lines as they arrive, what is shown of them, options, the prompt."""
 
+import gc
 import json
 import math
 import os
@@ -80,6 +81,7 @@ def test_a_text_or_a_line_of_standard_input_is_a_line_of_output(command: Command
         assert command(stdin=text.encode()).out == as_file(expected)
     assert command(f"{LINES[0]}\n{LINES[2]}", "寺").out == command(f"{LINES[0]} {LINES[2]}", "寺").out
     assert command(stdin="寺\u2028がある\n橋\n".encode()).out.count("\n") == 2
+    assert gc.isenabled()  # it paused for imports
 
 
 def test_what_is_before_a_wrong_line_is_translated(command: Command, expected: list[str]) -> None:
