@@ -158,8 +158,9 @@ def test_the_runs_of_the_project_are_used_where_no_run_of_ones_own_fits(tmp_path
 @pytest.mark.parametrize("tie", ["none", "target", "all"])
 def test_a_loaded_run_computes_what_the_saved_one_did(tmp_path: Path, tie: Literal["none", "target", "all"]) -> None:
     folder, model = run_of(tmp_path, tie)
-    torch.manual_seed(1)  # other weights than those saved, were they not loaded
+    before = torch.manual_seed(1).get_state()  # other weights than those saved, were they not loaded
     loaded = load_run(folder, CPU)
+    assert torch.get_rng_state().equal(before)  # none are drawn, only to be overwritten
     assert loaded.model(ids, ids).equal(model(ids, ids))
     assert not loaded.model.training
     assert (loaded.model.output.weight is loaded.model.tgt_embedding.weight) is (tie != "none")

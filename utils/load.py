@@ -1,12 +1,14 @@
 """What was trained, loaded: a translator, a BERT, a Transformer-XL or a classifier, and what belongs to it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from config.data import primary_language
 from config.model import BertConfig, TransformerConfig
@@ -52,9 +54,20 @@ def load_weights(net: nn.Module, folder: Path) -> None:
         raise ValueError(f"{weights} does not fit {CONFIG}: {reason}") from error
 
 
-def _trained(net: NetT, folder: Path, device: torch.device | None) -> NetT:
-    """Return a network with the best weights of a run, ready to be used on a device."""
-    net.to(device)
+class _Undrawn(TorchFunctionMode):
+    """Within the block, networks are built of zeros: to draw weights, only to load others, takes 0.1 s."""
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "").endswith(("uniform_", "normal_")):  # of a tensor, or of `nn.init`
+            return nn.init.zeros_(args[0] if args else kwargs["tensor"])
+        return func(*args, **kwargs)
+
+
+def _trained(build: Callable[[], NetT], folder: Path, device: torch.device | None) -> NetT:
+    """Build a network and load the best weights of a run, ready to be used on a device."""
+    with _Undrawn():
+        net = build().to(device)
     load_weights(net, folder)
     return net.eval()
 
@@ -100,8 +113,8 @@ def load_run(folder: Path, device: torch.device, plain: bool = False, tag: str |
     """
     config, tokenizers = read_config(folder, TranslationConfig), load_tokenizers(folder, tag)
     tokenizers = plain_text(tokenizers, folder) if plain else tokenizers
-    model = build_network(config, len(tokenizers.src), len(tokenizers.tgt))
-    return Run(folder, config, tokenizers, _trained(model, folder, device))
+    sizes = len(tokenizers.src), len(tokenizers.tgt)
+    return Run(folder, config, tokenizers, _trained(partial(build_network, config, *sizes), folder, device))
 
 
 def load_translator(name: str | Path, precision: InferencePrecision = "auto") -> Translator:
@@ -190,20 +203,21 @@ TrainedClassifier = Trained[ClassificationConfig, Labelling, BertClassifier]
 def load_bert(folder: Path, device: torch.device | None = None) -> TrainedBert:
     """Read the run of a BERT, whose one token beyond the vocabulary is the mask."""
     config, tokenizer = read_config(folder, MaskedLanguageConfig), load_tokenizers(folder).src
-    return Trained(config, tokenizer, _trained(BertForPreTraining(config.model, len(tokenizer) + 1), folder, device))
+    build = partial(BertForPreTraining, config.model, len(tokenizer) + 1)
+    return Trained(config, tokenizer, _trained(build, folder, device))
 
 
 def load_language_model(folder: Path, device: torch.device | None = None) -> TrainedLanguageModel:
     """Read the run of a Transformer-XL."""
     config, tokenizer = read_config(folder, LanguageConfig), load_tokenizers(folder).src
-    return Trained(config, tokenizer, _trained(TransformerXL(config.model, len(tokenizer)), folder, device))
+    return Trained(config, tokenizer, _trained(partial(TransformerXL, config.model, len(tokenizer)), folder, device))
 
 
 def load_classifier(folder: Path, device: torch.device | None = None) -> TrainedClassifier:
     """Read the run of a classifier."""
     config, vocabulary = read_config(folder, ClassificationConfig), Labelling.load(folder)
-    net = BertClassifier(config.model, len(vocabulary.tokenizer) + 1, len(vocabulary.labels))
-    return Trained(config, vocabulary, _trained(net, folder, device))
+    build = partial(BertClassifier, config.model, len(vocabulary.tokenizer) + 1, len(vocabulary.labels))
+    return Trained(config, vocabulary, _trained(build, folder, device))
 
 
 def pretrained_shape(folder: Path, own: TransformerConfig | BertConfig, language: str | None = None) -> dict[str, Any]:
