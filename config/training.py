@@ -30,7 +30,7 @@ class OptimizerConfig(Group):
             training.max_steps. trapezoid: the last ones before training.max_steps; null: a fifth of them. Where neither
             they nor max_steps are known, but training.max_minutes is, the rate falls by the clock instead.
         decay_from: update after which a trapezoid falls; null: decay_steps before training.max_steps.
-        final_lr: learning rate at the end (cosine, trapezoid).
+        final_lr: learning rate at the end (cosine, trapezoid); at 0, the training ends as well.
         betas: decay rates of the running means of the gradient and the squared gradient (adam).
         eps: added to the denominator of each step (adam).
         momentum: decay rate of the running mean of the gradient (muon).
@@ -61,6 +61,12 @@ class OptimizerConfig(Group):
             raise ValueError(f"betas={list(self.betas)}: give two numbers from 0 to below 1, such as [0.9, 0.98]")
         if self.schedule in ("cosine", "trapezoid") and self.final_lr > self.peak_lr:
             raise ValueError(f"final_lr={self.final_lr} is above peak_lr={self.peak_lr}: give at most that")
+
+    @property
+    def last_step(self) -> int | None:
+        """Update at which the rate has fallen to 0, so that a later one learns nothing; None: none, or by the clock."""
+        begin = {"cosine": self.warmup_steps, "trapezoid": self.decay_from}.get(self.schedule)
+        return None if self.final_lr or begin is None or self.decay_steps is None else begin + self.decay_steps
 
     def ending_at(self, max_steps: int | None, max_minutes: float | None = None) -> Self:
         """Return the settings with the place of the decay filled in, so that it ends with the training.

@@ -378,6 +378,25 @@ def test_a_training_that_begins_with_the_weights_of_a_branch_does_not_fall_where
     assert read_arguments(["--init-from", "tiny-1"]).config.optimizer.decay_steps == 20
 
 
+@pytest.mark.parametrize(
+    ("settings", "last"),
+    [
+        ("cosine warmup_steps=5 decay_steps=20", 25),
+        ("cosine warmup_steps=5 decay_steps=20 final_lr=1e-5", None),
+        ("trapezoid decay_from=80 decay_steps=20", 100),
+        ("trapezoid decay_steps=20", None),
+        ("inverse_sqrt decay_steps=20", None),
+    ],
+)
+def test_a_training_goes_no_further_than_there_is_a_rate_to_learn_at(settings: str, last: int | None) -> None:
+    options = [f"--optimizer.schedule={settings.split()[0]}", *(f"--optimizer.{one}" for one in settings.split()[1:])]
+    for limit in (None, 30, 2000):
+        found = read_arguments(["--config", "tanaka_ja_en", *options, f"--training.max_steps={limit or 'null'}"])
+        ends_early = last is not None and (limit is None or limit > last)
+        assert found.config.training.max_steps == (last if ends_early else limit)
+        assert (f"from update {last} on" in found.notice) is ends_early
+
+
 def test_a_corpus_that_is_named_anew_takes_the_place_of_a_runs_own_files(runs: Path) -> None:
     a, b, c, d = (runs / name for name in ("a.ja", "a.en", "d.ja", "d.en"))
     own = DataConfig(src=a, tgt=b, dev_src=c, dev_tgt=d, more_src=a, more_tgt=b, src_lang="xx", pre_tokenized=True)

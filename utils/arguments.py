@@ -34,7 +34,7 @@ class Arguments(NamedTuple):
     branch: Path | None = None
     dry_run: bool = False
     profile: bool = False
-    notice: str = ""  # the settings that were chosen by the size of the text
+    notice: str = ""  # what was chosen: settings by the size of the text, or the end
 
 
 def build_parser(config_type: type[AnyConfig] = TranslationConfig, given: Layer | None = None) -> Parser:
@@ -132,6 +132,12 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
         require_folder_name(config.name)
     if "branch" in runs:
         config = _with_decay(config, runs["branch"])
+    last, limit = config.optimizer.last_step, config.training.max_steps
+    if last is not None and (limit is None or limit > last):
+        ends: dict[str, Any] = {"training": replace(config.training, max_steps=last)}
+        config = replace(config, **ends)
+        said = f"The learning rate is 0 from update {last:,} on: the training ends there"
+        notice = f"{notice}\n{said}" if notice else said
     return Arguments(config, **runs, dry_run=given["dry_run"], profile=given["profile"], notice=notice)
 
 
