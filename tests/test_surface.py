@@ -1,6 +1,8 @@
 """What a visitor sees first holds: the README's tree, the help of the commands, make; no trace of a machine."""
 
 import argparse
+import atexit
+import gc
 import json
 import re
 import runpy
@@ -116,6 +118,7 @@ def test_help_is_shown_and_ends_well(
     monkeypatch.setattr(sys, "argv", [*words, "--help"])
     with pytest.raises(SystemExit) as caught:
         runpy.run_path(str(ROOT / words[0]), run_name="__main__")
+    atexit.unregister(gc.freeze)  # of translate.py: it is not this process that ends
     assert caught.value.code == 0
     out, err = capsys.readouterr()
     assert err == ""
