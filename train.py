@@ -87,7 +87,7 @@ class Trainer:
         self.device = next(net.parameters()).device
         self.progress = Progress()
         self.meter = Meter(self.progress)
-        self._returned = time.monotonic()  # when freed memory was last returned
+        self._returned = 0.0  # after how many seconds of training freed memory was last returned
         self.memories: dict[int, Any] = {}  # of a Transformer-XL, by place in an update: memory of the batch before
         self.graphed = plan.graphs and self.device.type == "cuda"
         self.passes: Callable[[AnyBatch, Any], Loss] = self._passes
@@ -170,6 +170,7 @@ class Trainer:
                     self.meter.count(n_tokens, micro_batches, *update)  # advances progress: step, position, seconds
                     if progress.position == len(updates):
                         progress.epoch, progress.position = progress.epoch + 1, 0
+                    self._return_memory(_RETURN_EVERY)
                     if progress.step % plan.report_every == 0:
                         self._report(observers)
                     for observer in observers:
@@ -209,7 +210,6 @@ class Trainer:
                 yield update
 
     def _report(self, observers: Sequence[Observer]) -> None:
-        self._return_memory(_RETURN_EVERY)
         report = self.meter.report(self.optimizer)
         for observer in observers:
             observer.on_step(self.progress, report)
@@ -236,9 +236,9 @@ class Trainer:
 
     def _return_memory(self, after: float = 0.0) -> None:
         """Return freed memory to the system, if the last time was so many seconds ago."""
-        if time.monotonic() - self._returned >= after:
+        if self.progress.seconds - self._returned >= after:
             return_freed_memory()
-            self._returned = time.monotonic()
+            self._returned = self.progress.seconds
 
     def _gather_memories(self) -> None:
         """Collect the memories of all processes at the first, which saves them."""

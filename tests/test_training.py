@@ -360,6 +360,17 @@ def test_it_trains_for_so_many_steps_and_validates_on_the_way_and_at_the_end() -
     assert witness.validated == [4, 8, 11, 12]
 
 
+@pytest.mark.parametrize("wait", [0.0, 1e9])
+def test_memory_is_returned_by_the_clock_however_rarely_there_is_a_report(
+    wait: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returned = Mock()
+    monkeypatch.setattr("train.return_freed_memory", returned)
+    monkeypatch.setattr("train._RETURN_EVERY", wait)
+    fit(new_trainer(), Witness(), max_steps=5, validate_every=5, report_every=1000)
+    assert returned.call_count == (5 if wait == 0.0 else 0) + 1  # and after the validation
+
+
 def test_train_and_dev_compare_whatever_is_minimised_and_however_it_is_batched() -> None:
     """With label smoothing, R-Drop, micro-batches and a report between two validations."""
     trainer, witness = new_trainer(objective=TranslationObjective(0.1, 2.0)), Witness()
