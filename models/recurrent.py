@@ -45,7 +45,8 @@ class RecurrentDecoder(nn.Module):
     """One layer of gated recurrent units, which looks at the source before each step.
 
     cₜ = attend(hₜ₋₁, source) and hₜ = GRU([yₜ₋₁; cₜ], hₜ₋₁), with yₜ₋₁ the embedding of the token before (A.2.2).
-    What comes out is the larger of each pair of components of U hₜ + V yₜ₋₁ + C cₜ: a maxout layer.
+    What comes out is the larger of each pair of components of U hₜ + V yₜ₋₁ + C cₜ (the paper takes hₜ₋₁ there): a
+    maxout layer.
     """
 
     def __init__(self, d_model: int, d_hidden: int) -> None:
