@@ -39,7 +39,8 @@ def packed(module: ModuleT, dtype: torch.dtype, int8: bool = False) -> ModuleT:
 
     Nothing is shared with the original, which may continue training. A decoder block of another kind, or one with
     another kind of attention, feed-forward layer or norm in it, or with a score bias, keeps its own `step`; so does one
-    whose code has been changed without its twin here, and a warning says so. `dtype` is as for `PackedLinear`; int8: with `Int8Linear`.
+    whose code has been changed without its twin here, and a warning says so. `dtype` is as for `PackedLinear`; int8:
+    with `Int8Linear`.
     """
     kind = Int8Linear if int8 else PackedLinear
     linears = (part for part in module.modules() if isinstance(part, nn.Linear))
