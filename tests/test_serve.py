@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import codecs
 import gc
 import hashlib
 import json
@@ -284,6 +285,8 @@ def test_markup_stays_and_what_cannot_is_named(scribe: Scribe) -> None:
         "<p>は寺<p>い古</b></p>",
     ]
     assert found["lost_tags"] == [[], [], [], [], ["b"]]
+    body = codecs.BOM_UTF8 + json.dumps({"q": "寺川", **JA_EN}).encode()
+    assert post([scribe.route()], content=body).json() == {"translatedText": "川寺"}
     assert translated([scribe.route()], "<p>寺川</p>", format="html") == {"translatedText": "<p>川寺</p>"}
 
 
@@ -342,7 +345,8 @@ SURROGATE = "".join(
         ({"json": {"q": "x", "source": "ja", "target": "zz"}}, "zz is not supported"),
         ({"json": {"q": "x", "source": "EN", "target": "ja"}}, "no run translates EN→ja: choose from ja→en"),
         ({"json": [1]}, "dictionary"),
-        ({"content": b"q=x"}, "JSON"),
+        ({"content": b"q=x"}, "the JSON cannot be read: expected value at line 1 column 1"),
+        ({"json": {"q": "<![ A ]>", **JA_EN, "format": "html"}}, "the HTML cannot be read"),
         ({"content": b'{"q": "\\ud800", "source": "ja", "target": "en"}'}, "JSON"),
         ({"content": b"q=%ff", "headers": FORM}, "cannot be read"),
         ({"content": "&".join(["q=x"] * 1001).encode(), "headers": FORM}, "cannot be read"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import codecs
 import hashlib
 import re
 import time
@@ -94,6 +95,7 @@ async def read(request: Request, model: type[ModelT]) -> ModelT:
             else:
                 body = await request.body()
                 # not by request.form(), which takes the UTF-8 of `curl -d` for Latin-1
+                body = body.removeprefix(codecs.BOM_UTF8)
                 given = _parsed(body.decode()) if kind == _URLENCODED or not body else pydantic_core.from_json(body)
         if isinstance(given, dict):
             given = _parsed(request.url.query) | given
@@ -110,8 +112,11 @@ async def read(request: Request, model: type[ModelT]) -> ModelT:
         lines = [_complaint(fault["type"], ".".join(map(str, fault["loc"])), fault["msg"]) for fault in faults]
         more = [f"and {len(lines) - _FAULTS_SHOWN} more"] if len(lines) > _FAULTS_SHOWN else []
         raise HTTPException(400, "; ".join(lines[:_FAULTS_SHOWN] + more)) from None
-    except ValueError:
-        raise HTTPException(400, "the form cannot be read: send it in UTF-8, or send JSON") from None
+    except ValueError as error:
+        said = f"the JSON cannot be read: {error}"
+        if kind in (_MULTIPART, _URLENCODED):
+            said = "the form cannot be read: send it in UTF-8, or send JSON"
+        raise HTTPException(400, said) from None
 
 
 def _complaint(kind: str, field: str, message: str) -> str:
@@ -312,7 +317,12 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         """Translate a text, or a list of texts, as in LibreTranslate."""
         asked = await read(request, LibreTranslateRequest)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
-        marked = [Markup(text) if asked.format == "html" else None for text in texts]
+        marked: list[Markup | None] = [None] * len(texts)
+        if asked.format == "html":
+            try:  # in a thread: the parser takes seconds for what is hardly HTML
+                marked = await asyncio.to_thread(lambda: [*map(Markup, texts)])
+            except ValueError as error:
+                raise HTTPException(400, str(error)) from None
         parts = [
             [text] if markup is None else [part.text for part in markup.texts]
             for text, markup in zip(texts, marked, strict=True)

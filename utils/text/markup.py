@@ -24,7 +24,8 @@ SpanLinks = Sequence[tuple[Span, Span]]  # of source and translation
 INLINE = "abbr|a|bdi|bdo|b|cite|del|em|font|ins|img|i|kbd|label|mark|q|small|span|strong|sub|sup|s|time|u|var|wbr"
 POINTS = ("img", "wbr")  # which hold no text; a <br> ends a sentence, as other tags do
 _DEEPEST = 64  # elements in one another: each takes as long as the text, and a request could have thousands
-_VERBATIM = ("code", "pre", "script", "style", "textarea")
+_RAW = ("iframe", "noembed", "noframes", "script", "style", "xmp")  # whose text is written as it is
+_VERBATIM = ("code", "pre", "textarea", *_RAW)
 _CLOSING = ",.;:!?)]、。，．：；！？」』）"  # no tag begins before one
 # no tag parts a word; of scripts without spaces, a word is what a token has of it
 _WORD = re.compile(rf"[\u30a1-\u30fa\u30fc]+|[^\W_{KANA}{HAN}]+(?:['’.,-][^\W_{KANA}{HAN}]+)*|\S")
@@ -103,11 +104,14 @@ class TaggedText:
 
 def _elements(parts: Sequence[str | Tag]) -> tuple[list[_Element], str, set[str]]:
     """Return the elements, each with those inside it, the text, and the names of tags that lack their other half."""
-    text, at, opened, lost = "", 0, [root := _Element("", 0)], set[str]()
+    text, at, is_apart, opened, lost = "", 0, False, [root := _Element("", 0)], set[str]()
     for part in [*parts, Tag("", "", is_end=True)]:
         if isinstance(part, str):
             text += part
-            at = len(" ".join(text.split()))
+            is_apart = is_apart or part[:1].isspace()
+            if words := part.split():  # `at`: where its spaces are single ones
+                at += (is_apart and at > 0) + len(" ".join(words))
+                is_apart = part[-1].isspace()
         elif part.is_point:
             opened[-1].inside.append(_Element(part.name, at, part.raw, end=at))
         elif not part.is_end and len(opened) <= _DEEPEST:
@@ -159,8 +163,11 @@ class Markup(HTMLParser):
         self._parts: list[str | TaggedText] = []  # markup as it was, and texts
         self._run: list[str | Tag] = []  # text and inline tags since the last other tag
         self._verbatim = 0  # depth inside elements that are not translated
-        self.feed(html)
-        self.close()
+        try:
+            self.feed(html)
+            self.close()
+        except AssertionError as error:  # of Python's parser
+            raise ValueError(f"the HTML cannot be read ({error}): check what begins with <!") from error
         self._end_run()
         self.texts = [part for part in self._parts if isinstance(part, TaggedText)]
 
@@ -181,7 +188,7 @@ class Markup(HTMLParser):
     def handle_data(self, data: str) -> None:
         """Collect text."""
         if self._verbatim:
-            self._keep(data if self.cdata_elem else escape(data, quote=False))
+            self._keep(data if self.cdata_elem in _RAW else escape(data, quote=False))
         else:
             self._run.append(data)
 
@@ -192,6 +199,14 @@ class Markup(HTMLParser):
     def handle_decl(self, decl: str) -> None:
         """Keep the document's type."""
         self._keep(f"<!{decl}>")
+
+    def handle_pi(self, data: str) -> None:
+        """Keep a processing instruction, such as `<?php ... ?>`."""
+        self._keep(f"<?{data}>")
+
+    def unknown_decl(self, data: str) -> None:
+        """Keep a CDATA section, or a condition of old browsers."""
+        self._keep(f"<![{data}]]>" if data.startswith("CDATA[") else f"<![{data}]>")
 
     def _take(self, tag: Tag) -> None:
         if re.fullmatch(INLINE, tag.name) and not self._verbatim:
