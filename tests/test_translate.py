@@ -551,6 +551,8 @@ def test_subtitles_keep_their_shape(mark: str, end: str, tmp_path: Path) -> None
             ["<i>古い都であり古い都で古い", "「京都の寺」がとても多い。</i>"],
         ),
         ("a\nb", "http://example.com/" + "a" * 60, ["http://example.com/" + "a" * 60]),
+        ("<c.yellow>a</c>", "A.", ["<c.yellow>A.</c>"]),
+        ("a<br>", "A.", ["A.<br>"]),
     ],
 )
 def test_a_subtitle_has_no_more_lines_than_before(
@@ -622,6 +624,13 @@ def test_messages_without_a_translation_get_one_that_is_marked(mark: str, end: s
         ("%-5.2f to $HOME", "X1, Y", ["%-5.2f"]),
         ("%s " * 8, "X " * 8, ["%s"]),  # more than there are words for
         ("<b>%s</b> it", "X", ["b"]),
+        ("{price:,.2f} for {user[name]}", "X for Y", []),
+        ("{price:,.2f} for {user[name]}", "X", ["{user[name]}"]),
+        ("{{ n }} of {city-name}", "Y of X", []),
+        ("{n, plural, one {# file} other {# files}}", "X", ["{# files}}", "{# file}"]),
+        ("A.<br/>B", "X", ["br"]),
+        ("<p>A</p> B", "X", ["p"]),
+        ("%'d yen", "7 yen", []),
     ],
 )
 def test_a_message_whose_translation_lacks_something_stays_as_it_is(
@@ -642,6 +651,9 @@ def test_what_is_no_message_is_refused_with_its_line(command: Command, tmp_path:
             f"a.po, line 4: {line!r} belongs to no message: msgid, then msgstr"
             in command("--input", messages).complaint
         )
+    previous = '#, c-format\n#| msgid "Old"\n'
+    messages.write_text(f'{previous}msgid "{LINES[0].strip()}"\nmsgstr ""\n')
+    assert command("--input", messages).out.startswith('#, c-format\n#, fuzzy\n#| msgid "Old"\nmsgid "')
     messages.write_text(f'msgid "%s {LINES[0].strip()}"\nmsgstr ""\n')
     assert "line 1: left as it is: its translation would lack %s" in (found := command("--input", messages)).err
     assert found.out == messages.read_text()

@@ -10,12 +10,13 @@ from utils.text.markup import SpanLinks
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _STRINGS = rf"(?:[ \t]*{_STRING}[ \t]*\r?(?:\n|\Z))+"
 _MESSAGE = re.compile(
-    rf"(?:^|(?<=\ufeff))(?P<message>(?:msgctxt{_STRINGS})?msgid(?P<one>{_STRINGS})(?:msgid_plural(?P<many>{_STRINGS}))?)"
+    rf"(?:^|(?<=\ufeff))(?P<previous>(?:#\|.*\n)*)(?P<message>(?:msgctxt{_STRINGS})?msgid(?P<one>{_STRINGS})(?:msgid_plural(?P<many>{_STRINGS}))?)"
     rf"(?P<translations>(?:msgstr(?:\[\d+\])?{_STRINGS})+)",
     re.M,
 )
-_FORMAT = r"%(?:\d+\$)?(?:\(\w+\))?[-+0#]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[jztL])?"
-_PLACEHOLDER = re.compile(rf"%%|(?P<number>{_FORMAT}[diu])|{_FORMAT}[A-Za-z@]|\$?\{{[\w.:!]*\}}|\$[A-Za-z_]\w*")
+_FORMAT = r"%(?:\d+\$)?(?:\(\w+\))?[-+0#']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[jztL])?"
+_BRACES = r"\$?\{\{?[^{}\n]*\}\}?|[{}]"
+_PLACEHOLDER = re.compile(rf"%%|(?P<number>{_FORMAT}[diu])|{_FORMAT}[A-Za-z@]|{_BRACES}|\$[A-Za-z_]\w*")
 _IN_ORDER = re.compile(r"%(?!\d+\$|\()|\{[:!}]")  # a placeholder without a name or a number
 _NAMES, _NUMBERS = "XYZWVUQ", "7896543"
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r"}
@@ -42,7 +43,7 @@ class Catalog:
             self._forms[found.start()] = [[_Line(line) for line in form.split("\n")] for form in used]
             lines = [line for form in self._forms[found.start()] for line in form if re.search(r"\w", line.tagged.text)]
             self._lines += lines
-            self.numbers += [self._content.count("\n", 0, found.start()) + 1] * len(lines)
+            self.numbers += [self._content.count("\n", 0, found.start("message")) + 1] * len(lines)
         self.texts = [line.tagged for line in self._lines]
         rest = _MESSAGE.sub(lambda found: "\n" * found[0].count("\n"), self._content)
         for number, line in enumerate(rest.split("\n"), 1):
@@ -64,7 +65,7 @@ class Catalog:
         each = [_quoted([line.translation or line.raw for line in form], end) for form in forms]
         # the first form is that of one thing, in most languages
         translations = [f"{head} {each[min(i, len(each) - 1)]}{end}" for i, head in enumerate(_heads(found))]
-        return f"#, fuzzy{end}{found['message']}{''.join(translations)}"
+        return f"#, fuzzy{end}{found['previous']}{found['message']}{''.join(translations)}"
 
 
 class _Line:

@@ -7,14 +7,15 @@ from pathlib import Path
 
 from utils.dataset.text import lines_of, open_text
 from utils.text.language import HAN, KANA, unspaced_language
-from utils.text.markup import INLINE, POINTS, SpanLinks, Tag, TaggedText
+from utils.text.markup import SpanLinks, Tag, TaggedText
 
 _TIME = r"[ \t]*\d+:\d\d:\d\d[,.]\d+[ \t]*"
 _HEAD = rf"\ufeff?(?:[ \t]*\d+[ \t]*\r?\n)?{_TIME}-->{_TIME}(?:[ \t].*)?\r?$"
 _SUBTITLE = re.compile(rf"^{_HEAD}((?:\n(?!{_HEAD}).*\S.*)*)", re.M)
 _DASH = r"[-–—－]\s*(?![-–—－])"  # begins what another person says
 _SPOKEN = re.compile(rf"\S.*(?:\n(?!{_DASH}).+)*")
-_TAG = rf"</?(?:{INLINE})\b[^<>]*>|\{{\\[^{{}}]*\}}"  # {\an8} says where on the screen
+_TAG = r"</?[A-Za-z][\w.]*(?:[\s/][^<>]*)?>|\{\\[^{}]*\}"  # {\an8} says where on the screen
+_POINT = re.compile(r"\{|<(?:br|img|wbr)\b|.*/>", re.S)  # a tag that holds no text
 _CHUNK = re.compile(  # a line may end behind it
     rf"(?:[「『（]|{_TAG})*(?:[{KANA}{HAN}]|(?:{_TAG}|[^\s{KANA}{HAN}])+)(?:[、。」』）！？ー]|{_TAG})*\s*"
 )
@@ -70,7 +71,7 @@ def tagged(text: str) -> TaggedText:
     for i, raw in enumerate(map(str, parts)):
         if i % 2:
             name = re.sub(r"^</?(\w+).*", r"\1", raw)
-            parts[i] = Tag(raw, name, is_end=raw.startswith("</"), is_point=raw[0] != "<" or name in POINTS)
+            parts[i] = Tag(raw, name, is_end=raw.startswith("</"), is_point=bool(_POINT.match(raw)))
     return TaggedText(parts)
 
 
