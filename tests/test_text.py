@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 import sentencepiece
@@ -22,6 +23,8 @@ from utils.text import tokenizer as tokenizer_module
 from utils.text.language import (
     LetterCounts,
     count_letters,
+    detect,
+    known_characters,
     known_form,
     looks_tokenized,
     looks_untokenized,
@@ -49,7 +52,7 @@ LINES = [
     "京都は日本の古都である。",
     "都の橋は１２３４年に架けられた。",
     "「ＡＢＣ」と書いてある。",
-    "カタカナとｶﾀｶﾅ",
+    "カタカナとｶﾀｶﾅと０５６７８９",
     "Kyoto is the old capital of Japan.",
     "The bridge was built in 1234, and again in 1342.",
     "It's an old one (older than 1,200 years)!",
@@ -493,6 +496,38 @@ def test_the_width_is_kept_where_it_is_known_and_folded_where_that_helps() -> No
     assert known_form("か\u3099\u200b", old) == "か\u3099\u200b"
 
 
+def test_numbers_in_full_width_are_read_as_the_usual_ones_unless_each_digit_is_known() -> None:
+    some, all_ten = [*"寺がある年。0123456789", *"１２３４７"], [*"寺がある年。", *"０１２３４５６７８９"]
+    for kind in (
+        WordTokenizer(some, lowercase=False),
+        learned("unigram", lines=["寺がある年。 0123456789 １２３４７"] * 9, size=40),
+    ):
+        for year in ("１３９７", "１１１２"):
+            assert kind.encode([f"寺がある{year}年。"]) == kind.encode([f"寺がある{normalize('NFKC', year)}年。"])
+    assert known_form("１３９７年", known_characters(all_ten)) == "１３９７年"
+    assert known_form("a\tb\u2028c\x0bd", {*"abcd "}) == "a b c d"
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("NHK WORLD-JAPANを見た。", "ja"),
+        ("PythonとPyTorchを使う。", "ja"),
+        ("Kinkaku-ji Templeへ行きました。", "ja"),
+        ("iPhone 15 Proの価格", "ja"),
+        ("The word こんにちは means hello.", "en"),
+        ("Kyoto", "en"),
+        ("한국어", None),
+        ("ภาษาไทย", None),
+        ("1869", "en"),
+    ],
+)
+def test_the_language_is_that_of_the_sentence_not_of_the_names_in_it(text: str, language: str | None) -> None:
+    found = detect(text, ["en", "ja"])
+    assert (found and found.language) == language
+    assert detect("한국어", ["en", "ko", "ja"]) == ("ko", 100.0)
+
+
 # a text, its sentences between |
 SENTENCES = """
 姉は来ました。|弟は見ました。
@@ -673,6 +708,35 @@ def marked(html: str, translation: str, numbers: str) -> tuple[str, str]:
 )
 def test_tags_go_with_their_words(html: str, translation: str, numbers: str, expected: str, lost: str) -> None:
     assert marked(html, translation, numbers) == (expected, lost)
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<![CDATA[A < B]]>",
+        '<?xml version="1.0"?><p>A</p>',
+        "<p>A<?php echo 1 ?></p>",
+        "<p>A</p><![if !IE]><p>B</p><![endif]>",
+        "<!DOCTYPE html><p>A</p>",
+        "<style>a > b { }</style><p>A</p><textarea>B &lt; C</textarea>",
+    ],
+)
+def test_what_is_no_text_stays_as_it_is(html: str) -> None:
+    markup = Markup(html)
+    assert markup.filled([(text.text, []) for text in markup.texts]) == html
+    assert markup.lost == set()
+
+
+def test_what_is_escaped_inside_an_element_stays_escaped_whatever_the_parser_takes_it_for() -> None:
+    markup = Markup("<textarea>")
+    markup.cdata_elem = "textarea"  # as in Python 3.13.6, which has read the escapes by then
+    markup.handle_data("</textarea><img>")
+    assert markup.filled([]) == "<textarea>&lt;/textarea&gt;&lt;img&gt;"
+
+
+def test_html_that_the_parser_gives_up_is_refused() -> None:
+    with pytest.raises(ValueError, match="the HTML cannot be read"):
+        Markup("<![ A ]>")
 
 
 def test_no_tag_begins_before_a_closing_mark() -> None:

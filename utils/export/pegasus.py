@@ -4,6 +4,7 @@ Both are the Transformer of the paper, under the same names, but for the order o
 all sines come before all cosines, in ours they alternate. Whatever reads or writes the D components is reordered alike.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from unicodedata import normalize
@@ -20,7 +21,7 @@ from utils.export import CARD
 from utils.export.hugging_face import CONFIG, TOKENIZER_CONFIG, WEIGHTS
 from utils.file import write_json, write_text
 from utils.load import Run
-from utils.text.language import INVISIBLE
+from utils.text.language import INVISIBLE, known_characters
 from utils.text.tokenizer import SentencePieceTokenizer, id_of_each
 
 _MODULE = {"tgt_embedding": "shared", "encoder_norm": "encoder.layer_norm", "decoder_norm": "decoder.layer_norm"}
@@ -137,9 +138,9 @@ def _tokenizer(ours: SentencePieceTokenizer) -> str:
         scores = [(token, pieces[token].score if token in pieces else 0.0) for token in ids]
         tokenizer = Tokenizer(models.Unigram(scores, unk_id=UNK_ID))
     tokenizer.add_special_tokens([token for token in ids if token not in pieces])
-    known = {" ", *"".join(ids)}
+    known = known_characters(ids)
     voiced = [kana + mark for kana in map(chr, range(0xFF66, 0xFF9E)) for mark in "ﾞﾟ"]
-    forms = [(form, normalize("NFKC", form)) for form in (*voiced, *map(chr, range(0x10000)))]
+    forms = [(form, re.sub(r"\s", " ", normalize("NFKC", form))) for form in (*voiced, *map(chr, range(0x10000)))]
     usual = [(form, plain) for form, plain in forms if known.issuperset(plain) and not known.issuperset(form)]
     invisible, around = normalizers.Replace(Regex(INVISIBLE.pattern), ""), normalizers.Replace(Regex("^ +| +$"), "")
     rewritten = [normalizers.Replace(form, plain) for form, plain in usual]

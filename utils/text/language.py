@@ -71,16 +71,30 @@ def composed(text: str) -> str:
     return INVISIBLE.sub("", text if is_normalized("NFC", text) else normalize("NFC", text))
 
 
+_WIDE_DIGITS = {*"０１２３４５６７８９"}
+
+
+def known_characters(tokens: Iterable[str]) -> set[str]:
+    """Return the characters of a vocabulary, and the space.
+
+    Full-width digits are known all or not at all: where one is missing, the others were rare, too, and a number of both
+    kinds would be read as another number.
+    """
+    known = {" ", *"".join(tokens)}
+    return known if known >= _WIDE_DIGITS else known - _WIDE_DIGITS
+
+
 def known_form(text: str, known: set[str]) -> str:
     """Write what is unknown in the way that is known, if there is one; a text of known characters stays as it is.
 
-    Half-width kana and full-width letters become the usual ones only where their own form is unknown.
+    Half-width kana and full-width letters become the usual ones only where their own form is unknown; so do tabs and
+    other spaces.
     """
     if known.issuperset(text):
         return text
 
     def folded(run: re.Match[str]) -> str:
-        plain = normalize("NFKC", run[0])
+        plain = re.sub(r"\s", " ", normalize("NFKC", run[0]))
         return plain if known.issuperset(plain) else run[0]
 
     text = composed(text)
@@ -112,6 +126,13 @@ def looks_untokenized(lines: Sequence[str]) -> bool:
 _NAMES = {"de": "German", "en": "English", "fr": "French", "ja": "Japanese", "zh": "Chinese"}
 
 
+def _shares(text: str) -> dict[str, float]:
+    """Return the share of the letters that are in each script of `SCRIPTS`; nothing for a text without letters."""
+    letters = "".join(re.findall(f"[{LETTER}]", text))
+    count = {code: len(re.findall(f"[{script}]", letters)) for code, (_, script) in SCRIPTS.items()}
+    return {code: n / len(letters) for code, n in count.items()} if letters else {}
+
+
 class Detected(NamedTuple):
     """A guess."""
 
@@ -128,19 +149,22 @@ def detect(text: str, languages: Sequence[str]) -> Detected | None:
     """Return the likeliest of the given languages; None if none of them fits the script of the text.
 
     Letters tell Japanese from English, but not English from German: among those, the first is taken, as it is for a
-    text without letters.
+    text without letters. Where words in Latin letters outweigh the Japanese ones, the end of the text decides.
     """
     counts = count_letters(text)
     if not counts.letters:
         return Detected(languages[0], 0.0)
-    share = (counts.kana + counts.han) / counts.letters
-    if found := counts.unspaced_language:
+    share, found = (counts.kana + counts.han) / counts.letters, counts.unspaced_language
+    if not found and counts.kana > _LEAST_KANA * counts.letters and re.search(rf"[{KANA}{HAN}][\W\d_]*\Z", text):
+        share, found = 1.0, "ja"
+    if found:
         # a few kanji without kana are as much Japanese as Chinese
         fitting = [code for code in languages if primary_language(code) == found]
         fitting = fitting or [code for code in languages if primary_language(code) in UNSPACED]
     else:
-        share = 1 - share
-        fitting = [code for code in languages if primary_language(code) not in UNSPACED]
+        share, fitting = 1 - share, [code for code in languages if primary_language(code) not in UNSPACED]
+        for code in (code for code, of_all in _shares(text).items() if of_all > _MOSTLY and code not in UNSPACED):
+            fitting = [other for other in fitting if primary_language(other) == code]  # such as Korean
     return Detected(fitting[0], round(100 * share / len(fitting), 1)) if fitting else None
 
 
@@ -155,10 +179,9 @@ def refuse_other_language(lines: Sequence[str], language: str, name: str, remedy
 
     The message has the name of the file and the remedy.
     """
-    letters, code = "".join(re.findall(f"[{LETTER}]", "".join(lines))), primary_language(language)
-    share = {key: len(re.findall(f"[{SCRIPTS[key][1]}]", letters)) / max(1, len(letters)) for key in SCRIPTS}
-    script = code if code in SCRIPTS else max(share, key=share.__getitem__)
-    if letters and (share[code] < _LEAST_OWN if code in SCRIPTS else share[script] > _MOST_FOREIGN):
+    code, share = primary_language(language), _shares("".join(lines))
+    script = code if code in SCRIPTS else max(share, key=share.__getitem__, default="")
+    if share and (share[code] < _LEAST_OWN if code in SCRIPTS else share[script] > _MOST_FOREIGN):
         found = f"{share[script]:.0%} of its letters are {SCRIPTS[script][0]}"
         raise ValueError(f"{name} is not in {language}: {found}; {remedy}")
 

@@ -139,7 +139,7 @@ def _is_end(text: str, begin: int, mark: int, after: int) -> bool:
 
 
 def _is_abbreviation(before: str, rest: str) -> bool:
-    word = re.findall(r"[\w.]*$", before)[0]
+    word = re.match(r"[\w.]*", before[::-1])[0][::-1]  # type: ignore[index]  # it matches anything; forwards, each start would be tried
     if word.isdigit():
         return word == before.strip() or bool(_ORDINAL.match(rest))  # 1. at the beginning; 3. Oktober
     if _TITLE.fullmatch(word):

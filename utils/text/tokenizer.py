@@ -20,7 +20,7 @@ import sentencepiece
 from config.data import TokenizerConfig
 from const.token import BOS, BOS_ID, EOS, EOS_ID, PAD, PAD_ID, SPECIAL_TOKENS, UNK, UNK_ID
 from utils.file import atomic_file, read_json, write_text
-from utils.text.language import composed, known_form
+from utils.text.language import composed, known_characters, known_form
 from utils.text.sampling import BpeSampler, Piece, UnigramSampler
 
 
@@ -107,7 +107,7 @@ class SentencePieceTokenizer:
         self.model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self._samplers: dict[float, BpeSampler | UnigramSampler] = {}
-        self._characters = {" ", *"".join(every_token(self))}
+        self._characters = known_characters(every_token(self))
 
     @classmethod
     def train(
@@ -250,7 +250,7 @@ class WordTokenizer:
         self._words = [*SPECIAL_TOKENS, *words]
         self._lowercase = lowercase
         self._ids = {word: i for i, word in enumerate(self._words) if i >= len(SPECIAL_TOKENS)}
-        self._characters = {*" \t", *"".join(self._ids)}
+        self._characters = known_characters(["\t", *self._ids])
 
     @classmethod
     def train(cls, lines: Iterable[str], min_freq: int, lowercase: bool) -> "WordTokenizer":
