@@ -319,7 +319,9 @@ def long_for_a_cpu(trainer: Trainer, epoch: Epoch, n_updates: int) -> str:
     `n_updates`.
     """
     plan, progress, positions = trainer.plan, trainer.progress, epoch.positions
-    left = plan.max_steps - progress.step if plan.max_steps else ((plan.max_epochs or 0) - progress.epoch) * n_updates
+    by_step = plan.max_steps and plan.max_steps - progress.step
+    by_epoch = plan.max_epochs and (plan.max_epochs - progress.epoch) * n_updates
+    left = min((limit for limit in (by_step, by_epoch) if limit is not None), default=0)
     n_positions = left / n_updates * int(positions.sum())
     work = n_positions * sum(p.numel() for p in trainer.net.parameters())
     if trainer.device.type != "cpu" or plan.max_minutes is not None or work <= LONG_FOR_A_CPU:
@@ -426,8 +428,10 @@ def fit_and_save(
         finally:
             for observer in observers:
                 observer.close()
-            if interrupt.asked or trainer.progress.lacks_validation(plan):
-                keeper.save(trainer.progress.step)  # stopped, or a validation failed, with which a resume then begins
+            # stopped, or a validation failed, with which a resume then begins; not where it would always fail again
+            is_sound = not trainer.optimizer.skipped_in_a_row
+            if interrupt.asked or (is_sound and trainer.progress.lacks_validation(plan)):
+                keeper.save(trainer.progress.step)
                 command = f"{typed_command('train.py')} --resume {shlex.quote(str(folder))}"
                 print(f"\nStopped at step {trainer.progress.step:,}; resume with: {command}")
     if interrupt.asked:

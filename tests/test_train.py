@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -247,6 +248,23 @@ def test_what_could_not_be_scored_is_not_lost_and_is_scored_when_it_goes_on(home
     assert timeless(unscored / "log.jsonl") == timeless(run(home) / "log.jsonl")
 
 
+@pytest.mark.parametrize(("n_skipped", "n_saved"), [(0, 1), (9, 0)])
+def test_what_could_not_be_scored_is_not_kept_where_it_would_fail_again(
+    n_skipped: int, n_saved: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.yaml").write_text("name: x\n")
+    keeper, trainer, task = Mock(), Mock(), Mock(observers=Mock(return_value=[]))
+    task.validation.return_value = ([], Mock())
+    trainer.fit.side_effect, trainer.progress.step = ValueError("no finite numbers"), 3
+    trainer.optimizer.skipped = trainer.optimizer.skipped_in_a_row = torch.tensor(n_skipped)
+    for name in ("WeightStore", "Terminal", "JsonlLog"):
+        monkeypatch.setattr(train, name, Mock())
+    monkeypatch.setattr(train, "CheckpointKeeper", Mock(return_value=keeper))
+    with pytest.raises(ValueError, match="no finite numbers"):
+        train.fit_and_save(trainer, task, tmp_path, Mock(), 1, False)
+    assert keeper.save.call_count == n_saved
+
+
 def test_watching_goes_on_where_it_was_stopped_and_leaves_the_weights_as_they_are(home: Path) -> None:
     alone, watched = run(home), run(home, "unscored")
     assert same(newest(watched)["net"], newest(alone)["net"], set())
@@ -319,7 +337,7 @@ def test_a_run_goes_on_until_it_is_stopped_and_says_how_to_resume(home: Path, tm
 
 def test_a_training_that_is_long_for_a_cpu_says_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, epoch, now = new_trainer(dropout=0.5), new_sampler().epoch(0), iter(range(100))
-    trainer.plan = replace(FP32, max_steps=30 * len(epoch) + 7)
+    trainer.plan = replace(FP32, max_steps=30 * len(epoch) + 7, max_epochs=None)
     trainer.progress.step, before = 7, weights(trainer)
     assert not train.long_for_a_cpu(trainer, epoch, len(epoch))
     monkeypatch.setattr(train, "LONG_FOR_A_CPU", 0)
@@ -329,6 +347,8 @@ def test_a_training_that_is_long_for_a_cpu_says_how_long(monkeypatch: pytest.Mon
     assert f"about {n_hours / 24:.1f} days on this CPU" in warning
     assert "--config kftt_ja_en_small" in warning
     assert same(weights(trainer), before, set())
+    trainer.plan = replace(trainer.plan, max_epochs=30 - 1)  # is over before the updates are
+    assert f"about {29 * n_hours / 30 / 24:.1f} days" in train.long_for_a_cpu(trainer, epoch, len(epoch))
     trainer.plan = replace(trainer.plan, max_minutes=10)
     assert not train.long_for_a_cpu(trainer, epoch, len(epoch))
 

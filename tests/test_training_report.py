@@ -261,6 +261,9 @@ def test_a_dry_run_reports_shapes_and_times_of_the_epoch(monkeypatch: pytest.Mon
         "an update: 6 s at the median batch, 14 s at the largest",
         "  an epoch takes  18 s, validations not included",
     ]
+    updates.clear()
+    dry_run(net, train_step, epoch, 16, said.append)  # more than an epoch has
+    assert {len(shapes) for shapes in updates} == {9}
 
 
 def test_parameters_are_counted_once_and_by_part() -> None:

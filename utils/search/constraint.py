@@ -60,7 +60,9 @@ class Ensemble:
 
 
 NEVER = float("-inf")
-NO_NUMBERS = "the network's probabilities are not finite numbers: use precision fp32, or train the model again"
+NO_NUMBERS = (
+    "the network's probabilities are not finite numbers: use precision fp32, or train again with a lower peak_lr"
+)
 
 
 def next_log_probs(logits: Float[Tensor, "R V"]) -> Float[Tensor, "R V"]:

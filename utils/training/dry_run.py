@@ -40,7 +40,8 @@ def dry_run(
 
     This changes the weights; no file is written.
     """
-    device, n_updates, own = next(net.parameters()).device, -(-len(epoch) // accumulate), accumulate // n_processes
+    device, n_updates = next(net.parameters()).device, -(-len(epoch) // accumulate)
+    own = max(1, min(accumulate, len(epoch)) // n_processes)  # batches of an update
     # of a sample: all of a large epoch would take minutes
     by_size = sorted(range(0, len(epoch), -(-len(epoch) // LOOKED_AT)), key=lambda i: filling(epoch[i])[1])
     smallest, median, largest = (epoch[i] for i in (by_size[0], by_size[len(by_size) // 2], epoch.largest()))
