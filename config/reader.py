@@ -69,7 +69,10 @@ def layer_from_file(path: Path) -> Layer:
         raise SettingsError(" ".join(str(error).split()), str(path)) from error
     if not isinstance(node, yaml.MappingNode):
         raise SettingsError("no settings; see const/preset/ for examples", str(path))
-    return _layer(node, str(path))
+    try:
+        return _layer(node, str(path))
+    except RecursionError:
+        raise SettingsError("a group that is a part of itself: write it out", str(path)) from None
 
 
 def _layer(node: yaml.MappingNode, file: str) -> Layer:
@@ -251,7 +254,7 @@ def read_value(name: str, kind: Any, written: Any) -> Any:
     for each in _alternatives(kind):
         try:
             return _converted(each, written)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, yaml.YAMLError):
             continue
     *others, last = wanted(kind)
     shown = _shown(written)

@@ -143,6 +143,10 @@ def test_the_studies_of_the_project_and_of_the_guide_are_understood(tmp_path: Pa
 
 SIZES = "tokenizer.vocab_size: {choices: [300, 400]}"
 RATE = "low: 1e-3, high: 0.1, log: true"
+AVERAGED = (
+    "name: x\npreset: const/preset/bert_ja.yaml\noptions: {checkpoint.average_last: 2}\nseeds: [1]\n"
+    "switches: {dropout: {none: {model.dropout: 0.0}}}\n"
+)
 MISTAKES = [
     (SEARCH, "name: tiny", "nam: tiny", "line 2: unknown setting nam: did you mean name"),
     (SEARCH, "training.max_steps: 30", "name: other", "name is not a setting"),
@@ -161,6 +165,7 @@ MISTAKES = [
     (SWITCHES, '"2"', "1 (greedy)", r"beam 1.* has the same short name"),
     (SWITCHES, "[1, 2]", "[1, 1]", "each seed once"),
     (SWITCHES, "demo", "bert_ja", "norm last: unknown setting model.norm_first"),
+    (AVERAGED, "", "", "base: scores on dev are those before averaging: give checkpoint.average_last: 0"),
     (SWITCHES, "demo", "transformer_xl_en", "base: .* is of task language: an ablation compares BLEU or accuracy"),
 ]
 

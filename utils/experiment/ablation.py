@@ -116,6 +116,8 @@ class AblationConfig(TrialConfig):
                         raise ValueError(
                             f"{self.preset} is of task {config.task}: an ablation compares BLEU or accuracy"
                         )
+                    if config.checkpoint.average_last and not isinstance(config, TranslationConfig):
+                        raise ValueError("scores on dev are those before averaging: give checkpoint.average_last: 0")
                     found.append(Alternative(switch, label, options, replace(config, name="")))
         return found
 
