@@ -212,6 +212,8 @@ REFUSED_FILES = [
     ("name: a\nname: b\n", 2, "the key name appears twice"),
     ("[1, 2]: 1\n", 1, "a key that is a list or a group"),
     ("a: \x00\n", None, ""),
+    ("model: &a\n  bert: *a\n", None, "a group that is a part of itself"),
+    ("optimizer:\n  betas: '[0.9'\n", 2, "optimizer.betas=[0.9: give a list of 2"),
     ("name: [[a]]\n", 1, "a list of lists or groups"),
     ("model: {n_layer: 3}\n", 1, "unknown setting model.n_layer: did you mean model.n_encoder_layers?"),
     ("data:\n  clean:\n    max_char: 3\n", 3, "unknown setting data.clean.max_char: did you mean data.clean.max_chars"),
@@ -378,6 +380,36 @@ def test_a_training_that_begins_with_the_weights_of_a_branch_does_not_fall_where
     assert read_arguments(["--init-from", "tiny-1"]).config.optimizer.decay_steps == 20
 
 
+FALLING = TranslationTrainingConfig(max_steps=100, max_epochs=None)
+
+
+def test_a_branch_that_goes_on_falls_to_its_new_end(runs: Path) -> None:
+    branch = OptimizerConfig(schedule="trapezoid", decay_from=80, decay_steps=20)
+    TranslationConfig(optimizer=branch, training=FALLING).save(runs / "tiny-1" / "config.yaml")
+    longer = read_arguments(["--resume", "tiny-1", "--training.max_steps", "160"])
+    assert (longer.config.training.max_steps, longer.config.optimizer.decay_steps, longer.notice) == (160, 80, "")
+    typed = ["--resume", "tiny-1", "--training.max_steps", "160", "--optimizer.decay_steps", "30"]
+    assert read_arguments(typed).config.training.max_steps == 110
+
+
+def test_how_long_a_branch_falls_is_not_taken_over_from_its_trunk(runs: Path) -> None:
+    trunk, folder = OptimizerConfig(schedule="trapezoid", warmup_steps=10, decay_steps=7), runs / "tiny-1"
+    TranslationConfig(optimizer=trunk, training=replace(FALLING, max_minutes=5.0)).save(folder / "config.yaml")
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints" / "step-00000040.pt").touch()
+
+    def rates(*options: str) -> tuple[int | None, float | None, int | None, int | None]:
+        config = read_arguments(["--branch", "tiny-1", *options]).config
+        plan, optimizer = config.training, config.optimizer
+        return plan.max_steps, plan.max_minutes, optimizer.decay_from, optimizer.decay_steps
+
+    assert rates() == (50, None, 40, 10)
+    assert rates("--optimizer.decay_steps", "5") == (45, None, 40, 5)
+    assert rates("--training.max_minutes", "9") == (None, 9.0, None, None)
+    with pytest.raises(ValueError, match="is still warming up, at update 40 of 60: train it further"):
+        rates("--optimizer.warmup_steps", "60")
+
+
 @pytest.mark.parametrize(
     ("settings", "last"),
     [
@@ -422,6 +454,16 @@ def test_a_corpus_that_is_named_anew_takes_the_place_of_a_runs_own_files(runs: P
     assert data(*pairs) == replace(own, src=None, tgt=None, pairs=c, more_src=None, more_tgt=None)
     TranslationConfig(data=replace(own, tag="law", more_tag="bt")).save(runs / "tiny-1" / "config.yaml")
     assert data("--data.src", str(c), "--data.tgt", str(d)).more_tag is None
+    for before in (DataConfig(archive=a), DataConfig("files", pairs=a)):
+        TranslationConfig(data=before).save(runs / "tiny-1" / "config.yaml")
+        assert data("--data.corpus=files", "--data.src", str(c), "--data.tgt", str(d)).own_files("") == {
+            "src": c,
+            "tgt": d,
+        }
+        assert data("--data.src", str(c), "--data.tgt", str(d)) == replace(
+            before, archive=None, pairs=None, src=c, tgt=d
+        )
+    TranslationConfig(data=replace(own, tag="law", more_tag="bt")).save(runs / "tiny-1" / "config.yaml")
     assert data("--data.held_out=9").more_tag == "bt"
     TranslationConfig(data=own).save(runs / "tiny-1" / "config.yaml")
     moved = "--data.src", str(c), "--data.tgt", str(d), "--data.more_src", str(d), "--data.more-tgt", str(c)
@@ -488,6 +530,9 @@ ROWS, ITEMS, UNITS = (
 )
 
 
+THIRD = '<tuv xml:lang="ja"><seg>寺</seg></tuv></tu>'
+
+
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for module in ("utils.arguments", "utils.dataset.corpus"):
@@ -537,6 +582,7 @@ def test_a_text_of_ones_own_has_settings_by_its_size_unless_they_are_given(own: 
     changed: Any = read_arguments([*text, "--name", "mine", *as_options(typed)]).config
     assert (changed.name, changed.tokenizer.vocab_size, changed.data.tgt_lang) == ("mine", 70, "en-GB")
     assert (changed.model.d_model, changed.model.d_ff, changed.optimizer.warmup_steps) == (64, 256, 20)
+    assert read_arguments([*text, "--data.clean.max_pairs", "12"]).notice.startswith("my.tsv: 12 pairs,")
     by_the_clock = read_arguments([*text, "--training.max_minutes", "3"])
     assert by_the_clock.config.training.max_steps is None
     assert ", updates of 1,000 tokens, warm-up 100," in by_the_clock.notice
@@ -558,6 +604,13 @@ def test_a_text_of_ones_own_has_settings_by_its_size_unless_they_are_given(own: 
         ("my.tsv", "en\tja\n" + PAIRS, "--data.src_lang=ja", "ja en"),
         ("my.tsv", PAIRS, "", "nothing tells both languages of .*my.tsv: give --data.src_lang and --data.tgt_lang$"),
         ("my.tsv", "a\tb\n" * 20, "--data.src_lang=de", "nothing tells both languages"),
+        ("my.tmx", f'<tmx version="1.4"><body>{UNITS}</body></tmx>'.replace('"', "'"), "", "fr de-AT"),
+        (
+            "my.tmx",
+            f'<tmx version="1.4"><body>{UNITS.replace("</tu>", THIRD, 1)}</body></tmx>',
+            "",
+            "nothing tells both",
+        ),
     ],
 )
 def test_the_languages_of_a_text_are_found_or_asked_for(

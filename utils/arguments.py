@@ -131,12 +131,19 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     if is_new:
         require_folder_name(config.name)
     if "branch" in runs:
-        config = _with_decay(config, runs["branch"])
-    last, limit = config.optimizer.last_step, config.training.max_steps
-    if last is not None and (limit is None or limit > last):
-        ends: dict[str, Any] = {"training": replace(config.training, max_steps=last)}
+        config = _with_decay(config, runs["branch"], merged(file, typed))
+    optimizer, limit = config.optimizer, config.training.max_steps
+    is_longer = (
+        not is_new and "max_steps" in typed.get("training", {}) and "decay_steps" not in typed.get("optimizer", {})
+    )
+    if is_longer and limit is not None and optimizer.decay_from is not None and limit > optimizer.decay_from:
+        config = replace(
+            config, optimizer=replace(optimizer, decay_steps=limit - optimizer.decay_from)
+        )  # to the new end
+    elif optimizer.last_step is not None and (limit is None or limit > optimizer.last_step):
+        ends: dict[str, Any] = {"training": replace(config.training, max_steps=optimizer.last_step)}
         config = replace(config, **ends)
-        said = f"The learning rate is 0 from update {last:,} on: the training ends there"
+        said = f"The learning rate is 0 from update {optimizer.last_step:,} on: the training ends there"
         notice = f"{notice}\n{said}" if notice else said
     return Arguments(config, **runs, dry_run=given["dry_run"], profile=given["profile"], notice=notice)
 
@@ -157,10 +164,10 @@ def _without_fall(layer: Layer) -> Layer:
     return layer | {"optimizer": left}
 
 
-def _with_decay(config: AnyConfig, trunk: Path) -> AnyConfig:
+def _with_decay(config: AnyConfig, trunk: Path, given: Layer) -> AnyConfig:
     """Return the settings of a branch: a decay that begins at the trunk's newest checkpoint, or goes by the clock.
 
-    The clock of a branch goes on from that of its trunk.
+    The clock of a branch goes on from that of its trunk. How long to decay is what was given for the branch.
     """
     from utils.training.checkpoint import SUFFIX, step_files, step_of  # with torch, which --help need not wait for
 
@@ -172,13 +179,18 @@ def _with_decay(config: AnyConfig, trunk: Path) -> AnyConfig:
         )
     if not (files := step_files(trunk / CHECKPOINTS, SUFFIX)):
         raise ValueError(f"no checkpoint in {trunk / CHECKPOINTS}: the run has not saved one yet")
-    if plan.max_minutes is not None and optimizer.decay_steps is None:
+    decay_steps = optimizer.decay_steps if "decay_steps" in given.get("optimizer", {}) else None
+    if "max_minutes" in given.get("training", {}) and plan.max_minutes is not None and decay_steps is None:
+        optimizer = replace(optimizer, decay_steps=None, decay_from=None)
         endless: dict[str, Any] = {"training": replace(plan, max_steps=None, max_epochs=None)}
-        return replace(config, **endless)
+        return replace(config, optimizer=optimizer, **endless)
     step = step_of(files[-1])
-    # a fifth of all updates is a quarter of those before; what the trunk itself may have had is not the branch's
-    decay_steps = optimizer.decay_steps or max(1, step // 4)
-    ends: dict[str, Any] = {"training": replace(plan, max_steps=step + decay_steps, max_epochs=None)}
+    if step < optimizer.warmup_steps:
+        raise ValueError(
+            f"{trunk} is still warming up, at update {step:,} of {optimizer.warmup_steps:,}: train it further"
+        )
+    decay_steps = decay_steps or max(1, step // 4)  # a fifth of all updates is a quarter of those before
+    ends: dict[str, Any] = {"training": replace(plan, max_steps=step + decay_steps, max_epochs=None, max_minutes=None)}
     return replace(config, optimizer=replace(optimizer, decay_steps=decay_steps, decay_from=step), **ends)
 
 
@@ -203,8 +215,9 @@ def _cleared_files(file: Layer, typed: Layer, is_new: bool) -> Layer:
     cleared: dict[str, str] = {}
     if any("corpus" in layer.get("data", {}) for layer in (file, typed)):
         cleared = dict.fromkeys(files, "null") | {"pre_tokenized": "false"}
-    elif is_new and {"src", "pairs"} & set(typed.get("data", {})):
-        cleared = {name: "null" for name in files if name.startswith("more_")}
+    elif is_new and (named := {"src", "pairs"} & set(typed.get("data", {}))):
+        other = ("src", "tgt") if "pairs" in named else ("pairs",)  # the other way to give them; what is typed counts
+        cleared = {name: "null" for name in files if name.startswith("more_") or name in ("archive", *other)}
     return layer_from_options({f"data.{name}": value for name, value in cleared.items()})
 
 
@@ -276,6 +289,7 @@ def _own_recipe(options: Mapping[str, str]) -> tuple[Layer, str]:
     for pair in read_pairs(prepare_corpus(replace(data, src_lang=src, tgt_lang=tgt), CORPUS).train):
         n_pairs += 1
         characters.update(*pair)
+    n_pairs = min(n_pairs, data.clean.max_pairs or n_pairs)
     given = {"name": f"{src}_{tgt}", **options, "data.src_lang": src, "data.tgt_lang": tgt}
     chosen = layer_from_options(recipe(n_pairs, len(characters), given))
     layer = merged(settings_layer(PRESET / "kftt_ja_en_small.yaml"), chosen)

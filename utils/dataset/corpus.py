@@ -190,12 +190,14 @@ def own_languages(config: DataConfig, src: str | None, tgt: str | None) -> tuple
     files = config.own_files("")
     names = column_names(files["pairs"]) if "pairs" in files else [suffix_of(file)[1:] for file in files.values()]
     found = [name for name in dict.fromkeys(names) if name != "id" and re.fullmatch("[a-z]{2}", primary_language(name))]
-    if len(found) != 2 and (sides := _own_pair(replace(config, src_lang="src", tgt_lang="tgt"), "", CORPUS)):
+    is_named = "pairs" in files and suffix_of(files["pairs"]) == ".tmx"  # there, nothing else tells the sides apart
+    unnamed = replace(config, src_lang="src", tgt_lang="tgt")
+    if len(found) != 2 and not is_named and (sides := _own_pair(unnamed, "", CORPUS)):
         found = [*map(unspaced_language, _beginning(sides))]
     if given := src or tgt:
-        other = next((name for name in found if name and primary_language(name) != primary_language(given)), "")
-        found = [src or other, tgt or other]
-    if not all(found):
+        others = [name for name in found if name and primary_language(name) != primary_language(given)]
+        found = [src or others[0], tgt or others[0]] if len(others) == 1 else []
+    if len(found) != 2 or not all(found):
         shown = " and ".join(map(str, files.values()))
         raise ValueError(f"nothing tells both languages of {shown}: give --data.src_lang and --data.tgt_lang")
     return found[0], found[1]

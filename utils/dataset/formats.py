@@ -6,6 +6,7 @@ A file of any size is read as it comes; a row, a tag or a unit that would fill t
 import csv
 import json
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from io import BufferedIOBase
@@ -53,8 +54,9 @@ def suffix_of(path: Path) -> str:
 def column_names(path: Path) -> list[str]:
     """Return what a file of pairs calls the parts of a pair; of a table without names, its first row."""
     with open_text(path) as file:
-        head, suffix = file.read(_LONGEST).decode("utf-8-sig", "replace"), suffix_of(path)
-    return re.findall(_NAME.get(suffix, "$."), head if suffix == ".tmx" else head.partition("\n")[0].strip())
+        head, suffix = file.read(_LONGEST), suffix_of(path)
+    text = head.decode("utf-16" if head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig", "replace")
+    return re.findall(_NAME.get(suffix, "$."), text if suffix == ".tmx" else text.partition("\n")[0].strip())
 
 
 @lru_cache(8)
@@ -192,4 +194,9 @@ def _tmx(file: BufferedIOBase, name: str, languages: Languages) -> Found:
 _READERS: dict[str, Callable[[BufferedIOBase, str, Languages], Found]]
 _READERS = {".tsv": _tsv, ".csv": _csv, ".jsonl": _json_lines, ".tmx": _tmx}
 # of a side: in the first line, but in TMX anywhere
-_NAME = {".tsv": r"[^\t]+", ".csv": r'[^",]+', ".jsonl": r'"([^"]+)"\s*:', ".tmx": r'<tuv\b[^>]*\blang="([^"]+)"'}
+_NAME = {
+    ".tsv": r"[^\t]+",
+    ".csv": r'[^",]+',
+    ".jsonl": r'"([^"]+)"\s*:',
+    ".tmx": r"""<tuv\b[^>]*\blang=["']([^"']+)""",
+}

@@ -248,10 +248,11 @@ def hold_out(files: ParallelFiles, n_dev: int, n_test: int) -> tuple[NDArray[np.
     """Choose pairs of a text by their hashes: the lowest are the dev text, the highest the test text.
 
     The choice is as good as random, and a text that grows keeps it: a new pair can only send a held-out one back to
-    the rest, so that a run resumed on a grown text is never scored on what it has learned from. It is the same in both
-    directions, so that neither of two opposite translators has learned from the other's test text. Held-out pairs are
-    distinct and have text on both sides. Every pair that has a line of them on either side is removed from the rest:
-    another translation of a sentence, too, would have been learned by heart.
+    the rest, so that a run resumed on a grown text is never scored on a pair that it has learned from, though maybe
+    on another pair with one side of such a pair. It is the same in both directions, so that neither of two opposite
+    translators has learned from the other's test text. Held-out pairs are distinct and have text on both sides.
+    Every pair that has a line of them on either side is removed from the rest: another translation of a sentence,
+    too, would have been learned by heart.
     What is returned: whether each line belongs to the rest, the lines of dev, and those of test.
     """
     numbers, lines, filled = array("Q"), array("Q"), array("b")
