@@ -311,13 +311,15 @@ def _words(kind: Any) -> Sequence[str]:
 # What --help says of settings: what each may be, what its docstring says, and its default.
 
 
-def described(config_type: type, name: str, kind: Any) -> tuple[str, str]:
-    """Return what a setting may be, and what the `Args:` of its dataclass say of it."""
+def described(config_type: type, name: str, kind: Any) -> tuple[str, str, Any]:
+    """Return what a setting may be, what the `Args:` of its dataclass say of it, and its default; MISSING: none."""
     *groups, leaf = name.split(".")
     for group in groups:
         config_type = group_of(fields_of(config_type)[group]) or config_type
     words = ["a group or null"] if group_of(kind) else wanted(kind)
-    return " | ".join(words), texts_of(config_type).get(leaf, "")
+    (field,) = (each for each in dataclasses.fields(config_type) if each.name == leaf)
+    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return " | ".join(words), texts_of(config_type).get(leaf, ""), default
 
 
 @cache
@@ -329,19 +331,3 @@ def texts_of(config_type: type) -> dict[str, str]:
         entries = re.findall(r"^ {4}(\w+): ((?:.+\n?)(?: {5,}.+\n?)*)", section[1] if section else "", re.M)
         texts |= {name: " ".join(text.split()) for name, text in entries}
     return texts
-
-
-def default_at(config_type: type, name: str) -> Any:
-    """Return a setting's default; MISSING if it has none."""
-    config: Any = None
-    for part in name.split("."):
-        if config is None:
-            field = next(each for each in dataclasses.fields(config_type) if each.name == part)
-            factory = field.default_factory
-            config = field.default if factory is dataclasses.MISSING else factory()
-        else:
-            config = getattr(config, part)
-        group = group_of(fields_of(config_type)[part])
-        if group is not None:
-            config_type, config = group, None if config is dataclasses.MISSING else config
-    return config

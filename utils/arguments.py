@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from config.data import DataConfig
-from config.reader import Layer, default_at, described, layer_from_options, merged, names_of
+from config.reader import Layer, described, layer_from_options, merged, names_of
 from const.path import CORPUS, PRESET
 from utils.command import Parser
 from utils.config import (
@@ -58,11 +58,11 @@ def build_parser(config_type: type[AnyConfig] = TranslationConfig, given: Layer 
         title = name.partition(".")[0] if "." in name else "run"
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        metavar, text = described(config_type, name, kind)
+        metavar, text, by_default = described(config_type, name, kind)
         value: Any = given or {}
         for part in name.split("."):
             value = value.get(part) if isinstance(value, dict) else None
-        value = default_at(config_type, name) if value is None else value
+        value = by_default if value is None else value
         default = "required" if value is MISSING else f"default: {as_text(value)}"
         text = f"{text} ({default})".replace("%", "%%")
         groups[title].add_argument(f"--{name}", dest=name, metavar=metavar, default=argparse.SUPPRESS, help=text)
