@@ -26,9 +26,8 @@ class Bert(nn.Module):
 
     def __init__(self, config: BertConfig, vocab: int, pad_id: int = PAD_ID) -> None:
         super().__init__()
-        self.config = config
+        self.config = c = config
         self.pad_id = pad_id
-        c = config
         table = TokenEmbedding if c.scale_embedding else nn.Embedding
         self.embedding = table(vocab, c.d_model, padding_idx=pad_id)
         self.segment_embedding = nn.Embedding(c.n_segments, c.d_model)
@@ -100,15 +99,11 @@ class MaskedLanguageHead(nn.Module):
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
         """Return logits of the tokens at each position."""
-        return self.project(self.hidden(x))
+        return self.output(self.hidden(x))
 
     def hidden(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
-        """Return what `project` takes: a step of its own, so that a loss can project selected positions only."""
+        """Return what `output` makes logits of: a step of its own, so that a loss can apply it slice by slice."""
         return self.norm(self.activation(self.dense(x)))
-
-    def project(self, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
-        """Turn the output of `hidden` into logits."""
-        return self.output(hidden)
 
 
 class Prediction(NamedTuple):

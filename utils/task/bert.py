@@ -201,8 +201,7 @@ def fill_in(
     """
     device = next(net.parameters()).device
     read = torch.tensor([ids], device=device)
-    hidden = net.head.hidden(net.bert(read)[read == mask])
-    probs = net.head.project(hidden).float().softmax(-1)
+    probs = net.head(net.bert(read)[read == mask]).float().softmax(-1)
     probs[:, list(never)] = -1.0
     found = probs.topk(min(top, probs.size(1) - len(set(never))))
     return [
