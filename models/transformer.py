@@ -55,8 +55,7 @@ class Transformer(nn.Module):
 
     def __init__(self, config: TransformerConfig, src_vocab: int, tgt_vocab: int) -> None:
         super().__init__()
-        self.config = config
-        c = config
+        self.config = c = config
         if c.bert is not None and (c.tie == "all" or c.bert.d_model != c.d_model):
             raise ValueError(
                 f"a BERT of d_model={c.bert.d_model} cannot read for a model of d_model={c.d_model}, tie={c.tie}: "
@@ -71,13 +70,14 @@ class Transformer(nn.Module):
         if c.bert is None:
             self.src_positions = self._positions()
         self.tgt_positions = self._positions()
+        rotary = c.positions == "rotary"  # of self-attention alone
         self.encoder = nn.ModuleList(
-            EncoderBlock(self._self_attention(), self._feed_forward(), c.d_model, c.dropout, c.norm_first)
+            EncoderBlock(self._attention(rotary), self._feed_forward(), c.d_model, c.dropout, c.norm_first)
             for _ in range(c.n_encoder_layers)
         )
         self.decoder = nn.ModuleList(
             DecoderBlock(
-                self._self_attention(), self._attention(), self._feed_forward(), c.d_model, c.dropout, c.norm_first
+                self._attention(rotary), self._attention(), self._feed_forward(), c.d_model, c.dropout, c.norm_first
             )
             for _ in range(c.n_decoder_layers)
         )
@@ -100,16 +100,11 @@ class Transformer(nn.Module):
         kind = {"sinusoidal": SinusoidalPositionalEncoding, "learned": LearnedPositionalEncoding}
         return kind[self.config.positions](self.config.d_model, self.config.max_length, self.config.dropout)
 
-    def _attention(self, rotary: nn.Module | None = None) -> MultiHeadAttention:
+    def _attention(self, rotary: bool = False) -> MultiHeadAttention:
         c = self.config
         kernel = attention_kernel(c.fused, c.attention_dropout, c.scale_attention)
-        return MultiHeadAttention(c.d_model, c.n_heads, kernel, rotary=rotary)
-
-    def _self_attention(self) -> MultiHeadAttention:
-        c = self.config
-        if c.positions != "rotary":
-            return self._attention()
-        return self._attention(RotaryEmbedding(c.d_model // c.n_heads, c.max_length))
+        turn = RotaryEmbedding(c.d_model // c.n_heads, c.max_length) if rotary else None
+        return MultiHeadAttention(c.d_model, c.n_heads, kernel, rotary=turn)
 
     def _feed_forward(self) -> FeedForward:
         c = self.config

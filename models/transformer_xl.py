@@ -38,17 +38,13 @@ class TransformerXL(nn.Module):
 
     def __init__(self, config: TransformerXLConfig, vocab: int) -> None:
         super().__init__()
-        self.config = config
-        c = config
+        self.config = c = config
         self.embedding = TokenEmbedding(vocab, c.d_model, padding_idx=PAD_ID)
         self.dropout = Dropout(c.dropout)
         # all layers share one u and one v
         self.u = nn.Parameter(torch.empty(c.n_heads, c.d_model // c.n_heads))
         self.v = nn.Parameter(torch.empty(c.n_heads, c.d_model // c.n_heads))
-        self.blocks = nn.ModuleList(
-            EncoderBlock(self._attention(), self._feed_forward(), c.d_model, c.dropout, norm_first=False)
-            for _ in range(c.n_layers)
-        )
+        self.blocks = nn.ModuleList(self._block() for _ in range(c.n_layers))
         self.output = nn.Linear(c.d_model, vocab, bias=not c.tie)
         initialise(self, PAD_ID)
         nn.init.normal_(self.u, std=0.02)
@@ -56,15 +52,12 @@ class TransformerXL(nn.Module):
         if c.tie:
             tie(self.embedding, self.output)
 
-    def _attention(self) -> MultiHeadAttention:
+    def _block(self) -> EncoderBlock:
         c = self.config
-        kernel = attention_kernel(c.fused, c.attention_dropout)
         bias = RelativePositionBias(c.d_model, c.n_heads, self.u, self.v)
-        return MultiHeadAttention(c.d_model, c.n_heads, kernel, bias)
-
-    def _feed_forward(self) -> FeedForward:
-        c = self.config
-        return FeedForward(c.d_model, c.d_ff, c.activation, c.dropout)
+        attention = MultiHeadAttention(c.d_model, c.n_heads, attention_kernel(c.fused, c.attention_dropout), bias)
+        feed_forward = FeedForward(c.d_model, c.d_ff, c.activation, c.dropout)
+        return EncoderBlock(attention, feed_forward, c.d_model, c.dropout, norm_first=False)
 
     def start(self, n_rows: int, device: torch.device) -> Memory:
         """Return the memory before anything is read: no positions."""
@@ -90,8 +83,9 @@ class TransformerXL(nn.Module):
             memory_length: positions to remember from now on; None: as many as in training.
         """
         kept = self.config.memory_length if memory_length is None else memory_length
-        if document is None:
-            document = _last_document(memory).expand(-1, ids.size(1))
+        if document is None:  # 0 before anything is read
+            last = memory.document[:, -1:] if memory.document.size(1) else ids.new_zeros(len(ids), 1)
+            document = last.expand(-1, ids.size(1))
         documents = torch.cat([memory.document, document], dim=1)
         same = document[:, None, :, None] == documents[:, None, None, :]
         mask = causal_mask(ids.size(1), documents.size(1), ids.device) & same
@@ -112,12 +106,6 @@ class TransformerXL(nn.Module):
         """Read one token in each row; return the logits of the next one, and the new memory."""
         hidden, memory = self(tokens[:, None], memory, memory_length=memory_length)
         return self.project(hidden[:, 0]), memory
-
-
-def _last_document(memory: Memory) -> Int[Tensor, "B 1"]:
-    """Return the number of the document that each row ends in; 0 before anything is read."""
-    document = memory.document
-    return document[:, -1:] if document.size(1) else document.new_zeros(len(document), 1)
 
 
 def _last(n: int, before: Tensor, now: Tensor) -> Tensor:
