@@ -12,7 +12,7 @@ import numpy as np
 from const.token import EOS, UNK_ID
 from utils.search.translator import Ids, Translation, Translator
 from utils.text.markup import Span, SpanLinks
-from utils.text.tokenizer import TokenizerPair, id_of_each
+from utils.text.tokenizer import TokenizerPair
 
 if TYPE_CHECKING:  # with torch, which takes seconds to import, as inspecting with CTranslate2 need not
     from models.recurrent import EncoderDecoder
@@ -115,7 +115,6 @@ class Inspector:
         self.translator = translator
         self.models = models
         self._src, self._tgt = translator.tokenizers
-        self._tgt_ids = id_of_each(self._tgt)
 
     def source_tokens(self, translations: Sequence[Translation]) -> list[list[str]]:
         """Return the tokens of each text that were translated; unknown ones as they stand in the text."""
@@ -144,9 +143,8 @@ class Inspector:
             whole = WordAlignment([], [], [])
             for piece, (best, *_), links in zip(one.pieces, one.by_piece, by_piece, strict=True):
                 if piece.ids:
-                    target = [self._tgt_ids[token] for token in best.tokens], best.tokens
                     source = piece.ids[n_tags:], self.translator.source_tokens(piece)[n_tags:]
-                    part = self._aligner.join(source, target, [(i - n_tags, j) for i, j in links])
+                    part = self._aligner.join(source, (best.ids, best.tokens), [(i - n_tags, j) for i, j in links])
                 else:
                     words = piece.source.split()
                     part = WordAlignment(words, words, [(i, i) for i in range(len(words))])
@@ -192,22 +190,20 @@ class Inspector:
     def positions(self, translation: Translation, k: int, prefix: str = "") -> list[Position]:
         """Return the k likeliest tokens at each position of a translation, or only at the one after a prefix."""
         pairs = zip(translation.pieces, translation.by_piece, strict=True)
-        pieces = [(piece.ids, best.tokens) for piece, (best, *_) in pairs if piece.ids]
+        pieces = [(piece.ids, best) for piece, (best, *_) in pairs if piece.ids]
         if not pieces:
             raise ValueError("there is nothing that the model has translated: give a sentence to see its alternatives")
         from utils.search.forced import alternatives
 
         begin = len(self._tgt.encode([prefix])[0]) if prefix else 0
-        if prefix:
-            pieces = [(pieces[0][0], pieces[0][1][: begin + 1])]
+        end = begin + 1 if prefix else None
         rows: list[tuple[str, list[tuple[int, float]]]] = []
-        for ids, tokens in pieces:
-            given = [self._tgt_ids[token] for token in tokens]
-            found = alternatives(self.translator.model, ids, given, k, self.translator.device)
-            rows += zip([*tokens, EOS], found, strict=True)
+        for ids, best in pieces[:1] if prefix else pieces:
+            found = alternatives(self.translator.model, ids, best.ids[:end], k, self.translator.device)
+            rows += zip([*best.tokens[:end], EOS], found, strict=True)
         return [
             Position(number, token, [(self._tgt.tokens([i])[0], log_prob) for i, log_prob in likeliest])
-            for number, (token, likeliest) in enumerate(rows[begin : begin + 1 if prefix else None], begin + 1)
+            for number, (token, likeliest) in enumerate(rows[begin:end], begin + 1)
         ]
 
     def _by_piece(
@@ -215,9 +211,8 @@ class Inspector:
     ) -> list[list[list[X]]]:
         """Measure source and target ids of each piece of each best translation; nothing for one left unchanged."""
         pieces = [pair for one in translations for pair in zip(one.pieces, one.by_piece, strict=True)]
-        known = [(piece.ids, best.tokens) for piece, (best, *_) in pieces if piece.ids]
-        targets = [[self._tgt_ids[token] for token in tokens] for _, tokens in known]
-        measured = iter(measure([ids for ids, _ in known], targets))
+        known = [(piece.ids, best.ids) for piece, (best, *_) in pieces if piece.ids]
+        measured = iter(measure([source for source, _ in known], [target for _, target in known]))
         return [[next(measured) if piece.ids else [] for piece in one.pieces] for one in translations]
 
     def _log_probs(self, sources: Ids, targets: Ids) -> list[list[float]]:

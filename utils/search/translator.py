@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ class Candidate(NamedTuple):
     text: str
     score: float  # log-probability over penalty, summed over the pieces of a long text
     tokens: list[str]
+    ids: list[int]  # of the tokens
 
 
 class Piece(NamedTuple):
@@ -223,7 +225,7 @@ class Translator:
         if not self.minimum_bayes_risk:
             found = [hypotheses[:n_best] for hypotheses in found]
         texts = iter(tgt.decode([hypothesis.ids for hypotheses in found for hypothesis in hypotheses]))
-        pieces = [[Candidate(next(texts), score, tgt.tokens(ids)) for ids, score in hypotheses] for hypotheses in found]
+        pieces = [[Candidate(next(texts), score, tgt.tokens(ids), ids) for ids, score in each] for each in found]
         if not self.minimum_bayes_risk:
             return pieces
         order = [by_expected_chrf([one.text for one in piece], self._votes(piece)) for piece in pieces]
@@ -297,12 +299,13 @@ def _joined(pieces: Sequence[Piece], by_piece: Sequence[Sequence[Candidate]]) ->
     for rank in range(max(map(len, by_piece))):
         row = [found[min(rank, len(found) - 1)] for found in by_piece]
         text = "".join(one.text + piece.gap for one, piece in zip(row, pieces, strict=True))
-        joined.append(Candidate(text, sum(one.score for one in row), [token for one in row for token in one.tokens]))
+        tokens, ids = ([*chain(*parts)] for parts in ([one.tokens for one in row], [one.ids for one in row]))
+        joined.append(Candidate(text, sum(one.score for one in row), tokens, ids))
     return joined
 
 
 def _unchanged(text: str) -> list[Candidate]:
-    return [Candidate(text, 0.0, [])]
+    return [Candidate(text, 0.0, [], [])]
 
 
 # Minimum Bayes risk: the candidate of the highest expected utility, argmax_h Σ_r p(r) u(h, r), Kumar & Byrne 2004 with

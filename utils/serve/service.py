@@ -27,7 +27,6 @@ from utils.search.translator import Translation, Translator
 from utils.serve.batcher import Batcher
 from utils.text.language import Detected, detect
 from utils.text.markup import SpanLinks
-from utils.text.tokenizer import id_of_each
 
 AUTO = "auto"  # in place of a language code: any language
 MOST_BEAM = 16
@@ -79,7 +78,7 @@ class LineTranslator:
     def __init__(self, translator: Translator, model: EncoderDecoder) -> None:
         self._translator, self._own, self._model = translator, translator.search, model
         self._tokenizers = translator.tokenizers
-        self._tgt_ids, self._inspector = id_of_each(translator.tokenizers.tgt), Inspector(translator, [model])
+        self._inspector = Inspector(translator, [model])
 
     def translate(self, lines: Sequence[str], options: Options) -> list[Line]:
         """Translate lines, all with the same options."""
@@ -106,7 +105,7 @@ class LineTranslator:
                 n_weights += more
                 for candidate in candidates:
                     sources.append(piece.ids)
-                    targets.append([self._tgt_ids[token] for token in candidate.tokens])
+                    targets.append(candidate.ids)
                     owners.append(weights)
         for weights, matrix in zip(owners, mean_cross_attention([self._model], sources, targets), strict=True):
             weights.append([[round(value, _WEIGHT_DIGITS) for value in row] for row in matrix.tolist()])

@@ -24,7 +24,7 @@ from utils.search.forced import (
     most_attended,
 )
 from utils.search.translator import Translator
-from utils.text.tokenizer import Tokenizer, id_of_each
+from utils.text.tokenizer import Tokenizer
 from utils.visualize.curve import drawing
 
 if TYPE_CHECKING:
@@ -211,8 +211,7 @@ def translated_at_once(
         raise ValueError(f"no part of {text!r} is in the vocabulary: give a sentence that the run can read")
     if len(translation.pieces) > 1:
         raise ValueError(f"{text!r} is translated in {len(translation.pieces)} sentences: give one of them")
-    places = id_of_each(run.tokenizers.tgt)
-    return source, [places[token] for token in translation.candidates[0].tokens], translation.text
+    return source, translation.candidates[0].ids, translation.text
 
 
 def _ids(tokenizer: Tokenizer, text: str, most: int, does: str, kind: str) -> list[int]:
