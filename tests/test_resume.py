@@ -396,10 +396,11 @@ def test_what_training_remembers_is_not_what_validation_does() -> None:
 def test_validation_reads_its_text_on_from_batch_to_batch() -> None:
     """In pieces, the loss is that of the text in one piece, as long as all of it is remembered."""
     torch.manual_seed(2)
-    net = TransformerXL(replace(XL, memory_length=4), VOCAB)
+    net = TransformerXL(XL, VOCAB)
 
     def loss(memory_length: int, segment_length: int) -> float:
-        trainer = Trainer(net, RecurrentObjective(memory_length), Optimizer(net, FAST), FP32)
+        net.config = replace(XL, memory_length=memory_length)
+        trainer = Trainer(net, RecurrentObjective(), Optimizer(net, FAST), FP32)
         return mean_loss(trainer.val_step, StreamSampler(documents(8), StreamConfig(1, segment_length)).all())
 
     whole = loss(1000, 1000)

@@ -97,19 +97,12 @@ class ClassificationObjective:
 
 
 class RecurrentObjective:
-    """Cross-entropy of the next token, given earlier segments (Dai et al. 2019, 3.2); the memory is passed on.
-
-    A network in eval mode remembers `memory_length` positions; None: as many as in training.
-    """
-
-    def __init__(self, memory_length: int | None = None) -> None:
-        self.memory_length = memory_length
+    """Cross-entropy of the next token, given earlier segments (Dai et al. 2019, 3.2); the memory is passed on."""
 
     def __call__(self, net: TransformerXL, batch: SegmentBatch, memory: Sequence[Any] | None = None) -> Loss:
         """Return the summed loss in nats, the number of tokens, their NLL, and the memory, given that of before."""
         before = net.start(len(batch.ids), batch.ids.device) if memory is None else Memory(*memory)
-        kept = None if net.training else self.memory_length
-        hidden, after = net(batch.ids, before, batch.document, memory_length=kept)
+        hidden, after = net(batch.ids, before, batch.document)
         # a non-finite value skips an update, and must not spoil the next ones through the memory
         sound = tuple(torch.where(layer.isfinite(), layer, 0.0) for layer in after.hidden)
         return token_loss(hidden[None], net.output, batch.target)._replace(memory=after._replace(hidden=sound))
