@@ -67,9 +67,7 @@ def blob_hash(path: Path) -> str:
     """Return Git's hash of a file's content, as `git hash-object` prints it."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
 def take(source: Path, paths: Collection[str], into: Path) -> None:
