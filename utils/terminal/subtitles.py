@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
+from utils.command import columns_of
 from utils.dataset.text import lines_of, open_text
 from utils.text.language import HAN, KANA, unspaced_language
 from utils.text.markup import SpanLinks, Tag, TaggedText
@@ -19,7 +20,7 @@ _POINT = re.compile(r"\{|<(?:br|img|wbr)\b|.*/>", re.S)  # a tag that holds no t
 _CHUNK = re.compile(  # a line may end behind it
     rf"(?:[「『（]|{_TAG})*(?:[{KANA}{HAN}]|(?:{_TAG}|[^\s{KANA}{HAN}])+)(?:[、。」』）！？ー]|{_TAG})*\s*"
 )
-_COLUMNS = 42  # of a line on a screen, of which kana and kanji take two
+_COLUMNS = 42  # of a line on a screen
 
 
 class Subtitles:
@@ -89,5 +90,4 @@ def _wrapped(text: str, most: int) -> list[str]:
 
 
 def _columns(text: str) -> int:
-    text = re.sub(_TAG, "", text).rstrip()
-    return len(text) + len(re.findall(f"[{KANA}{HAN}、。]", text))
+    return columns_of(re.sub(_TAG, "", text).rstrip())
