@@ -27,13 +27,12 @@ _NULL = ("null", "Null", "NULL", "~", "")
 class Text(str):
     """A value as written, with its place (`preset.yaml, line 3`), which begins complaints about it."""
 
-    place: str = ""
-    quoted: bool = False  # null and ~ in quotes are words
+    place: str
+    quoted: bool  # null and ~ in quotes are words
 
-    @classmethod
-    def of(cls, value: str, place: str = "", quoted: bool = False) -> "Text":
-        """Return a value with its place."""
-        text = cls(value)
+    def __new__(cls, value: str, place: str = "", quoted: bool = False) -> "Text":
+        """Make a value with its place."""
+        text = super().__new__(cls, value)
         text.place, text.quoted = place, quoted
         return text
 
@@ -90,9 +89,9 @@ def _layer(node: yaml.MappingNode, file: str) -> Layer:
 def _value(node: yaml.Node, file: str) -> Value:
     place = f"{file}, line {node.start_mark.line + 1}" if file else ""
     if isinstance(node, yaml.ScalarNode):
-        return Text.of(node.value, place, quoted=node.style in ("'", '"'))
+        return Text(node.value, place, quoted=node.style in ("'", '"'))
     if isinstance(node, yaml.SequenceNode) and all(isinstance(item, yaml.ScalarNode) for item in node.value):
-        return [Text.of(item.value, place) for item in node.value]
+        return [Text(item.value, place) for item in node.value]
     raise SettingsError("a list of lists or groups: give a list of values", place)
 
 
@@ -123,7 +122,7 @@ def layer_from_options(options: Mapping[str, str]) -> Layer:
             below = below.setdefault(group, {})
             if not isinstance(below, dict):
                 raise SettingsError(f"{name} and {group} are both given: leave one of them out")
-        below[leaf] = Text.of(value)
+        below[leaf] = Text(value)
     return layer
 
 

@@ -200,7 +200,7 @@ def _changed(config: ConfigT, field: str, command: str, value: str) -> ConfigT:
     """Return a config with one setting as a command gives it."""
     config_type: type = type(config)
     try:
-        written = read_value(field, fields_of(config_type)[field], Text.of(value, quoted=True))
+        written = read_value(field, fields_of(config_type)[field], Text(value, quoted=True))
         return replace(config, **{field: written})
     except ValueError as error:  # it names the field
         raise ValueError(str(error).replace(f"{field}=", f":{command} ")) from None
