@@ -101,24 +101,22 @@ def export(folder: Path, kind: str, output: Path, quantization: str | None = Non
             f"{folder} is of task {task_of(config_type)}, but only Transformers that translate can be exported "
             f"--to {kind}: give --to safetensors"
         )
-    from utils.device import pick_device
     from utils.load import load_run
 
-    device = pick_device("cpu")
     with (atomic_file if kind == "argos" else atomic_folder)(output) as draft:
         match kind:
             case "ctranslate2":
                 from utils.export.ctranslate2 import write_translator
 
-                write_translator(load_run(folder, device), draft, quantization)
+                write_translator(load_run(folder), draft, quantization)
             case "argos":
                 from utils.export.ctranslate2 import write_argos
 
-                write_argos(load_run(folder, device), draft, quantization)
+                write_argos(load_run(folder), draft, quantization)
             case "huggingface":
                 from utils.export.pegasus import write_pegasus
 
-                write_pegasus(load_run(folder, device), draft)
+                write_pegasus(load_run(folder), draft)
             case "safetensors":
                 from utils.export.safetensors import write_safetensors
                 from utils.training.checkpoint import read_rank
@@ -132,7 +130,6 @@ def export(folder: Path, kind: str, output: Path, quantization: str | None = Non
 
 def load_any(folder: Path) -> tuple["Network", Vocabulary, dict[str, Any]]:
     """Load the network of a run of any task, with its vocabulary, its name and facts such as its languages."""
-    from utils.device import pick_device
     from utils.load import load_bert, load_classifier, load_language_model, load_run
 
     config_type, name = config_type_of(folder / CONFIG), {"name": folder.resolve().name}
@@ -142,7 +139,7 @@ def load_any(folder: Path) -> tuple["Network", Vocabulary, dict[str, Any]]:
     if config_type in (MaskedLanguageConfig, LanguageConfig):
         one = load_bert(folder) if config_type is MaskedLanguageConfig else load_language_model(folder)
         return one.net, TokenizerPair(one.vocabulary, one.vocabulary), name | {"language": one.config.data.language}
-    run = load_run(folder, pick_device("cpu"))
+    run = load_run(folder)
     data = run.config.data
     return run.model, run.tokenizers, name | {"src_lang": data.src_lang, "tgt_lang": data.tgt_lang}
 

@@ -104,7 +104,7 @@ def build_network(config: TranslationConfig, src_vocab: int, tgt_vocab: int) -> 
     return Transformer(config.model, src_vocab, tgt_vocab)
 
 
-def load_run(folder: Path, device: torch.device, plain: bool = False, tag: str | None = None) -> Run:
+def load_run(folder: Path, device: torch.device | None = None, plain: bool = False, tag: str | None = None) -> Run:
     """Read a translator's run, ready to translate on a device.
 
     Args:

@@ -9,7 +9,6 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 import yaml
 
 from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig, TransformerXLConfig
@@ -123,7 +122,7 @@ def write_run(folder: Path, draft: Path) -> None:
     n_averaged = read_n_averaged(weights)
     write_weights(read_weights(weights), draft / WEIGHTS, read_rank(weights), n_averaged, in_int8=True)
     samples = [Sample(**sample) for sample in result.get("samples", [])]
-    translator = load_run(draft, torch.device("cpu")).translator(precision="fp32")
+    translator = load_run(draft).translator(precision="fp32")
     found = translator.translate([sample.source for sample in samples])
     samples = [sample._replace(translation=one.text) for sample, one in zip(samples, found, strict=True)]
     write_json(draft / run_folder.TEST, result | {"samples": [sample._asdict() for sample in samples]})
