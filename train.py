@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,6 +47,7 @@ from utils.training.report import (
     Sums,
     TensorBoardLog,
     Terminal,
+    Update,
     Validate,
     Validation,
 )
@@ -54,15 +55,6 @@ from utils.visualize.curve import CurvePicture
 
 LONG_FOR_A_CPU = 2e15  # parameters times positions to learn from: some ten hours on two cores
 _RETURN_EVERY = 60.0  # seconds: it takes a fifth of one, and without it a training of hours holds all memory there is
-
-
-class Update(NamedTuple):
-    """Figures of an update, over all processes."""
-
-    nats: Tensor  # summed loss
-    tokens: Tensor  # number of tokens summed over
-    nll: Tensor  # their summed negative log-likelihood, in nats
-    norm: Tensor  # of the mean gradient before clipping; if it is not finite, no weight has changed
 
 
 class Trainer:
@@ -167,7 +159,7 @@ class Trainer:
                 for n_tokens, micro_batches in prepared:
                     with explained_out_of_memory(micro_batches, batching):
                         update = self.train_step(micro_batches)
-                    self.meter.count(n_tokens, micro_batches, *update)  # advances progress: step, position, seconds
+                    self.meter.count(n_tokens, micro_batches, update)  # advances progress: step, position, seconds
                     if progress.position == len(updates):
                         progress.epoch, progress.position = progress.epoch + 1, 0
                     self._return_memory(_RETURN_EVERY)

@@ -27,7 +27,7 @@ from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from tests.tiny import MODEL, translating
-from train import Trainer, Update
+from train import Trainer
 from utils.dataset.batch import Batch, BucketSampler, batch_of
 from utils.dataset.ids import TokenArray, TokenPairs
 from utils.dataset.labelled import LabelledBatch
@@ -50,7 +50,7 @@ from utils.training.loss import (
 from utils.training.muon import Muon, hidden_matrices, orthogonal
 from utils.training.optimizer import MovingAverage, Optimizer
 from utils.training.plan import Progress, learning_rate
-from utils.training.report import Observer, StepReport, Validation
+from utils.training.report import Observer, StepReport, Update, Validation
 
 VOCAB = 24
 
@@ -840,7 +840,7 @@ def test_no_step_waits_for_the_gpu_or_mixes_devices(
         batch = batch_of_task()
         for _ in range(2):  # the second with a memory
             update = trainer.train_step([batch, batch])
-            trainer.meter.count(9, [], *update)
+            trainer.meter.count(9, [], update)
         values = [*update, cast(Tensor, trainer.meter.sums.nats), trainer.val_step(batch).nats]
     assert {value.device.type for value in values} == {"cuda"}
     assert set(products) == {product_dtype(precision)}

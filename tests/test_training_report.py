@@ -51,6 +51,7 @@ from utils.training.report import (
     StepReport,
     TensorBoardLog,
     Terminal,
+    Update,
     Validation,
     read_log,
 )
@@ -78,7 +79,7 @@ def test_a_report_is_of_all_updates_since_the_last_one(monkeypatch: pytest.Monke
     def count(meter: Meter, batches: list[Batch], nats: float, norm: float) -> None:
         n = sum(batch.target_tokens for batch in batches)
         now[0] += 2
-        meter.count(n, batches, *map(torch.tensor, (nats, float(n), nats / 4, norm)))
+        meter.count(n, batches, Update(*map(torch.tensor, (nats, float(n), nats / 4, norm))))
 
     count(meter := Meter(progress), [uneven], 8.0, 3.0)
     now[0] += 1000

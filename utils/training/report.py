@@ -160,6 +160,15 @@ class Decoration(Observer):
         self._attempt(self._observer.close)
 
 
+class Update(NamedTuple):
+    """Figures of an update, over all processes."""
+
+    nats: Tensor  # summed loss
+    tokens: Tensor  # number of tokens summed over
+    nll: Tensor  # their summed negative log-likelihood, in nats
+    norm: Tensor  # of the mean gradient before clipping; if it is not finite, no weight has changed
+
+
 @dataclass
 class Sums:
     """What is summed over the updates since the last report; losses over those that were not skipped."""
@@ -187,15 +196,7 @@ class Meter:
         """Discard the time since the last update: it was spent on something else."""
         self._clock = time.monotonic()
 
-    def count(
-        self,
-        target_tokens: int,
-        micro_batches: Sequence[AnyBatch],
-        nats: Tensor,
-        tokens: Tensor,
-        nll: Tensor,
-        norm: Tensor,
-    ) -> None:
+    def count(self, target_tokens: int, micro_batches: Sequence[AnyBatch], update: Update) -> None:
         """Count an update of all processes; `micro_batches`, whose padding is counted, are those of this process."""
         progress, sums, begin = self._progress, self.sums, self._clock
         self.restart_clock()
@@ -205,8 +206,8 @@ class Meter:
         progress.position += 1
         progress.target_tokens += target_tokens
         sums.target_tokens += target_tokens
-        self._norm, made = norm, norm.isfinite()
-        nats, tokens, nll = (torch.where(made, each, 0.0) for each in (nats, tokens, nll))
+        *summed, self._norm = update
+        nats, tokens, nll = (torch.where(self._norm.isfinite(), each, 0.0) for each in summed)
         sums.nats, sums.tokens, sums.nll = sums.nats + nats, sums.tokens + tokens, sums.nll + nll
         sums.nll_since_validation = sums.nll_since_validation + nll
         sums.tokens_since_validation = sums.tokens_since_validation + tokens
