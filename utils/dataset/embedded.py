@@ -11,13 +11,13 @@ The same files come out on every machine: of `random`, only `random()` is used, 
 
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b, sha256
 from itertools import combinations, islice, zip_longest
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import yaml
 
@@ -31,6 +31,7 @@ DRAWS = 2_500  # sentences drawn of each construction: enough for its share of e
 SLOT = re.compile(r"\{(\w+)((?:\.\w+)*)\}")  # {place}, {place2}, {sight.kind.of}
 
 Pair = tuple[str, str]
+PairT = TypeVar("PairT")
 Word: TypeAlias = Mapping[str, "str | Word"]  # the forms of a word; a form that is a word is that of another table
 
 
@@ -149,15 +150,11 @@ def draw(construction: Construction, rng: random.Random) -> dict[str, list[dict[
 
 def generate() -> dict[str, list[Pair]]:
     """Generate the corpus as (Japanese, English) pairs, the constructions in equal shares as far as they suffice."""
-    rng, constructions = random.Random(0), read_constructions()
-    drawn = [draw(construction, rng) for construction in constructions]
+    rng = random.Random(0)
+    drawn = [(one, draw(one, rng)) for one in read_constructions()]
     corpus: dict[str, list[Pair]] = {}
     for split, size in SIZES.items():
-        turns = zip_longest(*(streams[split] for streams in drawn))
-        in_turns = (
-            (one, fillers) for turn in turns for one, fillers in zip(constructions, turn, strict=True) if fillers
-        )
-        pairs = [one.render(fillers) for one, fillers in islice(in_turns, size)]
+        pairs = [*islice(_in_turns([map(one.render, sentences[split]) for one, sentences in drawn]), size)]
         if len(pairs) < size:
             raise ValueError(f"the grammar yields {len(pairs)} {split} pairs, not {size}: raise DRAWS={DRAWS}")
         corpus[split] = sorted(pairs, key=lambda _: rng.random())
@@ -193,7 +190,7 @@ def minimal_pairs(n: int = 200) -> dict[str, list[MinimalPair]]:
     return {name: [*islice(pairs(way, changes), n)] for name, way, changes in phenomena}
 
 
-def _in_turns(streams: list[Iterator[MinimalPair]]) -> Iterator[MinimalPair]:
+def _in_turns(streams: Sequence[Iterator[PairT]]) -> Iterator[PairT]:
     return (pair for turn in zip_longest(*streams) for pair in turn if pair)
 
 
