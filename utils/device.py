@@ -98,9 +98,7 @@ def product_dtype(precision: Precision) -> torch.dtype:
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
     """Run the block's matrix products in this precision, which is not auto."""
     dtype = product_dtype(precision)
-    if dtype == torch.float32:
-        return torch.autocast(device.type, enabled=False)
-    return torch.autocast(device.type, dtype)
+    return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
 
 
 def compile_blocks(net: nn.Module) -> None:
