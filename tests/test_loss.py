@@ -20,8 +20,8 @@ from utils.dataset.batch import Batch, BucketSampler, padded
 from utils.dataset.masked import MaskedBatch, MaskedText, masked_examples
 from utils.training import loss as module
 from utils.training.loss import (
-    MaskedLanguageObjective,
     TranslationObjective,
+    masked_language_loss,
     projected_cross_entropy,
 )
 
@@ -225,7 +225,7 @@ def test_it_is_the_cross_entropy_of_what_is_hidden_and_of_what_follows(training:
     if training and next_sentence:
         n_hidden = (one.target != PAD_ID).sum(1)
         expected = expected + (F.cross_entropy(follows, one.follows, reduction="none") * n_hidden).sum()
-    loss = MaskedLanguageObjective()(net, one)
+    loss = masked_language_loss(net, one)
     assert loss.tokens == one.target_tokens
     torch.testing.assert_close(loss.nats, expected)
     torch.testing.assert_close(loss.nll, nll.detach())
@@ -233,5 +233,5 @@ def test_it_is_the_cross_entropy_of_what_is_hidden_and_of_what_follows(training:
 
 def test_the_gradient_reaches_every_parameter() -> None:
     net = bert()
-    MaskedLanguageObjective()(net.train(), masked()).nats.backward()
+    masked_language_loss(net.train(), masked()).nats.backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in net.parameters())

@@ -45,12 +45,12 @@ from utils.training.checkpoint import (
 )
 from utils.training.distributed import Processes
 from utils.training.loss import (
-    ClassificationObjective,
-    MaskedLanguageObjective,
     Objective,
-    RecurrentObjective,
     TranslationObjective,
+    classification_loss,
+    masked_language_loss,
     mean_loss,
+    recurrent_loss,
 )
 from utils.training.optimizer import Optimizer
 from utils.training.plan import Progress
@@ -103,7 +103,7 @@ def bert(dropout: float) -> Case:
     text = MaskedText(documents(), tokenizers().src, MaskingConfig())
     return Case(
         lambda: BertForPreTraining(config, VOCAB + 1),
-        MaskedLanguageObjective(),
+        masked_language_loss,
         lambda: BucketSampler(text, 80, 24, seed=3, examples=masked_examples),
     )
 
@@ -112,7 +112,7 @@ def transformer_xl(dropout: float) -> Case:
     config = replace(XL, dropout=dropout, attention_dropout=dropout)
     return Case(
         lambda: TransformerXL(config, VOCAB),
-        RecurrentObjective(),
+        recurrent_loss,
         lambda: StreamSampler(documents(), StreamConfig(2, 6, accumulate=2), seed=3),
     )
 
@@ -122,7 +122,7 @@ def classifier(dropout: float) -> Case:
     text = LabelledText(sentences(), np.arange(48) % 3)
     return Case(
         lambda: BertClassifier(ClassifierConfig(**asdict(config), pooling="mean"), VOCAB + 1, 3),
-        ClassificationObjective(),
+        classification_loss,
         lambda: BucketSampler(text, 60, seed=3, examples=labelled_examples),
     )
 
@@ -400,7 +400,7 @@ def test_validation_reads_its_text_on_from_batch_to_batch() -> None:
 
     def loss(memory_length: int, segment_length: int) -> float:
         net.config = replace(XL, memory_length=memory_length)
-        trainer = Trainer(net, RecurrentObjective(), Optimizer(net, FAST), FP32)
+        trainer = Trainer(net, recurrent_loss, Optimizer(net, FAST), FP32)
         return mean_loss(trainer.val_step, StreamSampler(documents(8), StreamConfig(1, segment_length)).all())
 
     whole = loss(1000, 1000)

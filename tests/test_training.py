@@ -39,13 +39,13 @@ from utils.training import optimizer as optimizer_module
 from utils.training.distributed import Interrupt
 from utils.training.graph import GraphedPasses
 from utils.training.loss import (
-    ClassificationObjective,
     Loss,
-    MaskedLanguageObjective,
     Objective,
-    RecurrentObjective,
     TranslationObjective,
+    classification_loss,
+    masked_language_loss,
     mean_loss,
+    recurrent_loss,
 )
 from utils.training.muon import Muon, hidden_matrices, orthogonal
 from utils.training.optimizer import MovingAverage, Optimizer
@@ -792,17 +792,17 @@ TASKS: dict[str, tuple[Any, Objective, Any]] = {
     "R-Drop": (on_cuda, TranslationObjective(0.1, 1.0), lambda: Batch(ids(4, 7), ids(4, 9))),
     "masked": (
         lambda: BertForPreTraining(BertConfig(**SMALL, n_layers=1), VOCAB),
-        MaskedLanguageObjective(),
+        masked_language_loss,
         lambda: MaskedBatch(ids(4, 8), ids(4, 8), ids(4, 8), ids(4)),
     ),
     "recurrent": (
         lambda: TransformerXL(TransformerXLConfig(**SMALL, n_layers=1, memory_length=5), VOCAB),
-        RecurrentObjective(),
+        recurrent_loss,
         lambda: SegmentBatch(ids(4, 6), ids(4, 6), ids(4, 6)),
     ),
     "classification": (
         lambda: BertClassifier(ClassifierConfig(**SMALL, n_layers=1), VOCAB, 3),
-        ClassificationObjective(),
+        classification_loss,
         lambda: LabelledBatch(ids(4, 8), ids(4)),
     ),
 }

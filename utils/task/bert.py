@@ -21,7 +21,7 @@ from utils.load import load_bert
 from utils.search.forced import AttentionMap
 from utils.task.task import HeldOut, Log, MonolingualTask
 from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer
-from utils.training.loss import MaskedLanguageObjective
+from utils.training.loss import masked_language_loss
 from utils.training.report import Validate, Validation
 
 # For masks and sentence pairs of dev and test text, so that runs with different seeds see the same examples.
@@ -31,7 +31,7 @@ _HELD_OUT_SEED = 1
 class MaskedLanguageTask(MonolingualTask):
     """A text to train and score on."""
 
-    objective = MaskedLanguageObjective()
+    objective = staticmethod(masked_language_loss)
     unit = "masked tok"
 
     def __init__(self, config: MaskedLanguageConfig, source: Path | None, log: Log) -> None:

@@ -20,14 +20,14 @@ from utils.evaluation.judge import ClassAccuracy
 from utils.load import Labelling, TrainedClassifier, load_bert, pretrained_shape
 from utils.task.task import HeldOut, Log, Task
 from utils.text.tokenizer import load_tokenizers
-from utils.training.loss import ClassificationObjective
+from utils.training.loss import classification_loss
 from utils.training.report import Validate, Validation
 
 
 class ClassificationTask(Task):
     """Texts and labels to train and score on."""
 
-    objective = ClassificationObjective()
+    objective = staticmethod(classification_loss)
     unit = "texts"
     vocabulary: Labelling
 

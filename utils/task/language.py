@@ -28,7 +28,7 @@ from utils.run import titles
 from utils.search.constraint import next_log_probs
 from utils.search.sampling import candidates, inverse_cdf, uniform
 from utils.task.task import HeldOut, Log, MonolingualTask
-from utils.training.loss import RecurrentObjective
+from utils.training.loss import recurrent_loss
 from utils.training.report import Validate, Validation, perplexity
 from utils.visualize.curve import sheet
 
@@ -36,7 +36,7 @@ from utils.visualize.curve import sheet
 class LanguageTask(MonolingualTask):
     """A text to train and score on."""
 
-    objective = RecurrentObjective()
+    objective = staticmethod(recurrent_loss)
     unit = "tok"
 
     def __init__(self, config: LanguageConfig, source: Path | None, log: Log) -> None:

@@ -65,47 +65,38 @@ class TranslationObjective:
         return token_loss(hidden, net.output, target, self.smoothing, self.r_drop)
 
 
-class MaskedLanguageObjective:
+def masked_language_loss(net: BertForPreTraining, batch: MaskedBatch, _memory: None = None) -> Loss:
     """Cross-entropy of masked tokens and, in training mode, of next sentences (Devlin et al. 2019, 3.1).
 
     An example's next-sentence loss is weighted by its number of masked tokens, so that the sum does not depend on how
-    examples were batched. It is no part of the NLL.
+    examples were batched. It is no part of the NLL. What is counted are masked tokens.
     """
-
-    def __call__(self, net: BertForPreTraining, batch: MaskedBatch, _memory: None = None) -> Loss:
-        """Return the summed loss in nats, the number of masked tokens, and their NLL."""
-        x, target = net.bert(batch.ids, batch.segments), batch.target
-        hidden = target != PAD_ID
-        read = x
-        if target.device.type == "cpu":
-            read, target = x[hidden][None], target[hidden][None]
-        loss = token_loss(net.head.hidden(read)[None], net.head.output, target)
-        if not net.training or not batch.follows.numel():
-            return loss
-        follows: Tensor = net.next_sentence(net.pooler(x))
-        apart = F.cross_entropy(follows.float(), batch.follows, reduction="none")
-        return loss._replace(nats=loss.nats + (apart * hidden.sum(1)).sum())
+    x, target = net.bert(batch.ids, batch.segments), batch.target
+    hidden = target != PAD_ID
+    read = x
+    if target.device.type == "cpu":
+        read, target = x[hidden][None], target[hidden][None]
+    loss = token_loss(net.head.hidden(read)[None], net.head.output, target)
+    if not net.training or not batch.follows.numel():
+        return loss
+    follows: Tensor = net.next_sentence(net.pooler(x))
+    apart = F.cross_entropy(follows.float(), batch.follows, reduction="none")
+    return loss._replace(nats=loss.nats + (apart * hidden.sum(1)).sum())
 
 
-class ClassificationObjective:
-    """Cross-entropy of the class of each text; every text counts the same, however long it is."""
-
-    def __call__(self, net: BertClassifier, batch: LabelledBatch, _memory: None = None) -> Loss:
-        """Return the summed loss in nats, the number of texts, and the loss again as NLL."""
-        nats = F.cross_entropy(net(batch.ids).float(), batch.label, reduction="sum")
-        return Loss(nats, torch.tensor(len(batch.label), device=nats.device), nats.detach())
+def classification_loss(net: BertClassifier, batch: LabelledBatch, _memory: None = None) -> Loss:
+    """Cross-entropy of the class of each text, also as NLL; every text counts the same, however long it is."""
+    nats = F.cross_entropy(net(batch.ids).float(), batch.label, reduction="sum")
+    return Loss(nats, torch.tensor(len(batch.label), device=nats.device), nats.detach())
 
 
-class RecurrentObjective:
-    """Cross-entropy of the next token, given earlier segments (Dai et al. 2019, 3.2); the memory is passed on."""
-
-    def __call__(self, net: TransformerXL, batch: SegmentBatch, memory: Sequence[Any] | None = None) -> Loss:
-        """Return the summed loss in nats, the number of tokens, their NLL, and the memory, given that of before."""
-        before = net.start(len(batch.ids), batch.ids.device) if memory is None else Memory(*memory)
-        hidden, after = net(batch.ids, before, batch.document)
-        # a non-finite value skips an update, and must not spoil the next ones through the memory
-        sound = tuple(torch.where(layer.isfinite(), layer, 0.0) for layer in after.hidden)
-        return token_loss(hidden[None], net.output, batch.target)._replace(memory=after._replace(hidden=sound))
+def recurrent_loss(net: TransformerXL, batch: SegmentBatch, memory: Sequence[Any] | None = None) -> Loss:
+    """Cross-entropy of the next token, given earlier segments (Dai et al. 2019, 3.2), and the memory of this one."""
+    before = net.start(len(batch.ids), batch.ids.device) if memory is None else Memory(*memory)
+    hidden, after = net(batch.ids, before, batch.document)
+    # a non-finite value skips an update, and must not spoil the next ones through the memory
+    sound = tuple(torch.where(layer.isfinite(), layer, 0.0) for layer in after.hidden)
+    return token_loss(hidden[None], net.output, batch.target)._replace(memory=after._replace(hidden=sound))
 
 
 def token_loss(
