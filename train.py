@@ -3,7 +3,7 @@
 import sys
 
 from utils.arguments import Arguments, read_arguments
-from utils.command import INTERRUPTED, confirm, duration, print_above_bars, run_command, typed_command
+from utils.command import INTERRUPTED, Log, confirm, duration, print_above_bars, run_command, typed_command
 
 if __name__ == "__main__" and {"-h", "--help"} & {*sys.argv}:
     run_command("train.py", lambda: read_arguments(sys.argv[1:]))  # before torch, which takes seconds to import
@@ -30,7 +30,7 @@ from utils.device import autocast, compile_blocks, keep_compiled_kernels, pick_d
 from utils.file import from_here, require_writable, sweep_drafts
 from utils.load import load_weights
 from utils.memory import keep_freed_memory, return_freed_memory
-from utils.task.task import Log, Task, describe, init_from, prepare, settle_precision, write_scores
+from utils.task.task import Task, describe, init_from, prepare, settle_precision, write_scores
 from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore
 from utils.training.distributed import Interrupt, Processes, graceful_interrupt, joined_processes, own_device
 from utils.training.dry_run import Tracer, dry_run, explained_out_of_memory

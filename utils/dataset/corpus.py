@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from config.data import OWN_TEXTS, DataConfig, TokenizerConfig, primary_language
 from const.corpora import CORPORA
 from const.path import CORPUS
+from utils.command import Log
 from utils.dataset.download import install
 from utils.dataset.embedded import write_embedded
 from utils.dataset.formats import column_names, convert, suffix_of
@@ -244,7 +245,7 @@ def _fingerprint(files: Iterable[Path]) -> str:
 
 
 def cached_tokenizers(
-    corpus: Corpus, data: DataConfig, config: TokenizerConfig, log: Callable[[str], None], root: Path = CORPUS
+    corpus: Corpus, data: DataConfig, config: TokenizerConfig, log: Log, root: Path = CORPUS
 ) -> TokenizerPair:
     """Return the tokenizers of a corpus, learned from its cleaned training text at the first call."""
     languages = corpus.src_lang, corpus.tgt_lang
@@ -253,12 +254,7 @@ def cached_tokenizers(
 
 
 def cached_tokens(
-    corpus: Corpus,
-    split: Split,
-    data: DataConfig,
-    tokenizers: TokenizerPair,
-    log: Callable[[str], None],
-    root: Path = CORPUS,
+    corpus: Corpus, split: Split, data: DataConfig, tokenizers: TokenizerPair, log: Log, root: Path = CORPUS
 ) -> TokenPairs:
     """Return the ids of a split, encoded at the first call; only training text is cleaned."""
     if split == "train":
@@ -272,7 +268,7 @@ def training_tokens(
     tokenizers: TokenizerPair,
     sampling: float,
     seed: int,
-    log: Callable[[str], None],
+    log: Log,
     root: Path = CORPUS,
 ) -> Callable[[int], TokenPairs]:
     """Return a function that gives the ids of the training text for each epoch: always the same, or sampled again.
@@ -300,12 +296,7 @@ def training_tokens(
 
 
 def _encoded(
-    corpus: Corpus,
-    data: DataConfig,
-    tokenizers: TokenizerPair,
-    log: Callable[[str], None],
-    root: Path,
-    drawn: Sampling | None = None,
+    corpus: Corpus, data: DataConfig, tokenizers: TokenizerPair, log: Log, root: Path, drawn: Sampling | None = None
 ) -> Path:
     """Return the folder with the ids of the cleaned training text, whose further pairs may have a tag of their own."""
     files, more = _cleaned(corpus, data, log, root), None
@@ -315,7 +306,7 @@ def _encoded(
     return cached_ids(name, files, tokenizers, log, root, drawn, more)
 
 
-def _cleaned(corpus: Corpus, data: DataConfig, log: Callable[[str], None], root: Path) -> ParallelFiles:
+def _cleaned(corpus: Corpus, data: DataConfig, log: Log, root: Path) -> ParallelFiles:
     """Return the training text, cleaned at the first call."""
 
     def make(folder: Path) -> None:

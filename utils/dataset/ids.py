@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from config.data import TokenizerConfig
 from const.path import CORPUS
+from utils.command import Log
 from utils.dataset.text import BLOCK, TextLines, in_blocks, lines_of
 from utils.file import atomic_folder, locked
 from utils.text.tokenizer import Tokenizer, TokenizerPair, id_of_each, load_tokenizers, train_tokenizers
@@ -60,7 +61,7 @@ def cache_folder(root: Path, name: str, *made_from: object) -> Path:
     return root / "cache" / f"{name}-{cache_key(*made_from)}"
 
 
-def cached(path: Path, make: Callable[[Path], None], log: Callable[[str], None]) -> Path:
+def cached(path: Path, make: Callable[[Path], None], log: Log) -> Path:
     """Return a folder that `make` fills at the first call; it is rebuilt where a file is no longer as it was written.
 
     Processes that need it at the same time wait for the first of them.
@@ -215,7 +216,7 @@ def cached_ids(
     name: str,
     files: Sequence[Path],
     tokenizers: TokenizerPair,
-    log: Callable[[str], None],
+    log: Log,
     root: Path,
     sampling: Sampling | None = None,
     more: tuple[int, TokenizerPair] | None = None,
@@ -308,7 +309,7 @@ def cached_vocabulary(
     files: Sequence[Path],
     config: TokenizerConfig,
     languages: tuple[str, str],
-    log: Callable[[str], None],
+    log: Log,
     root: Path,
     kinds: Sequence[str] = (),
 ) -> TokenizerPair:
@@ -328,9 +329,7 @@ def cached_vocabulary(
     return tokenizers
 
 
-def cached_tokenizer(
-    name: str, text: Path, config: TokenizerConfig, log: Callable[[str], None], root: Path = CORPUS
-) -> Tokenizer:
+def cached_tokenizer(name: str, text: Path, config: TokenizerConfig, log: Log, root: Path = CORPUS) -> Tokenizer:
     """Return the tokenizer of a text, learned from it at the first call; `joint` and `tag` are ignored.
 
     `log` is called with a message about what takes time.
@@ -340,8 +339,6 @@ def cached_tokenizer(
     return cached_vocabulary(name, [text], replace(config, joint=True, tag=False), ("", ""), log, root).src
 
 
-def cached_lines(
-    name: str, text: Path, tokenizer: Tokenizer, log: Callable[[str], None], root: Path = CORPUS
-) -> TokenArray:
+def cached_lines(name: str, text: Path, tokenizer: Tokenizer, log: Log, root: Path = CORPUS) -> TokenArray:
     """Return the ids of a text line by line, encoded at the first call; arguments as in `cached_tokenizer`."""
     return TokenArray.load(cached_ids(name, [text], TokenizerPair(tokenizer, tokenizer), log, root) / "src")

@@ -2,7 +2,7 @@
 
 import json
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from config.data import LabelledConfig
 from const.path import CORPUS
+from utils.command import Log
 from utils.dataset.batch import AnyBatch, Examples, framed
 from utils.dataset.ids import TokenArray, cache_key, cached_lines, file_hash
 from utils.dataset.text import lines_of
@@ -85,13 +86,7 @@ class LabelledText(NamedTuple):
 
     @classmethod
     def cached(
-        cls,
-        text: Path,
-        labels: Path,
-        names: LabelNames,
-        tokenizer: Tokenizer,
-        log: Callable[[str], None],
-        root: Path = CORPUS,
+        cls, text: Path, labels: Path, names: LabelNames, tokenizer: Tokenizer, log: Log, root: Path = CORPUS
     ) -> "LabelledText":
         """Read two files; the text is encoded at the first call and cached; an empty line is a text too."""
         found = cls(cached_lines(f"labelled-{text.stem}", text, tokenizer, log, root), names.numbers(labels))

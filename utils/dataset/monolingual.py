@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from config.data import DataConfig, MonolingualConfig, TokenizerConfig
 from const.corpora import CORPORA
 from const.path import CORPUS
+from utils.command import Log
 from utils.dataset.corpus import SPLITS, Split, prepare_corpus
 from utils.dataset.ids import TokenArray, cached_lines, cached_tokenizer, file_hash
 from utils.dataset.text import TextLines, lines_of, require_text
@@ -96,13 +97,11 @@ class MonolingualCorpus:
         """Return a hash of the files' contents and of where documents end."""
         return _fingerprint([self.train, self.dev, self.test], self.documents)
 
-    def tokenizer(self, config: TokenizerConfig, log: Callable[[str], None], root: Path = CORPUS) -> Tokenizer:
+    def tokenizer(self, config: TokenizerConfig, log: Log, root: Path = CORPUS) -> Tokenizer:
         """Return a tokenizer, learned from the training text at the first call; see `cached_tokenizer`."""
         return cached_tokenizer(f"{self.name}-{self.language}", self.train, config, log, root)
 
-    def tokens(
-        self, split: Split, tokenizer: Tokenizer, log: Callable[[str], None], root: Path = CORPUS
-    ) -> DocumentTokens:
+    def tokens(self, split: Split, tokenizer: Tokenizer, log: Log, root: Path = CORPUS) -> DocumentTokens:
         """Return the ids of a split, encoded at the first call."""
         name = f"{self.name}-{self.language}-{split}"
         lines = cached_lines(name, getattr(self, split), tokenizer, log, root)

@@ -11,7 +11,7 @@ from const.token import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
 from layers.encoder_block import EncoderBlock
 from layers.probe import recorded_weights
 from models.bert import BertForPreTraining
-from utils.command import aligned
+from utils.command import Log, aligned
 from utils.config import MaskedLanguageConfig
 from utils.dataset.corpus import Split
 from utils.dataset.masked import MaskedText, masked_examples
@@ -19,7 +19,7 @@ from utils.evaluation.judge import MaskedAccuracy
 from utils.export.hugging_face import WordPieceTokenizer, load_hugging_face_bert
 from utils.load import load_bert
 from utils.search.forced import AttentionMap
-from utils.task.task import HeldOut, Log, MonolingualTask
+from utils.task.task import HeldOut, MonolingualTask
 from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer
 from utils.training.loss import masked_language_loss
 from utils.training.report import Validate, Validation

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from const.token import BOS_ID, EOS_ID
 from models.bert import BertClassifier
+from utils.command import Log
 from utils.config import ClassificationConfig
 from utils.dataset.batch import BucketSampler
 from utils.dataset.ids import TokenArray, cached_tokenizer
@@ -18,7 +19,7 @@ from utils.dataset.labelled import LabelledBatch, LabelledText, LabelNames, fing
 from utils.dataset.text import read_lines
 from utils.evaluation.judge import ClassAccuracy
 from utils.load import Labelling, TrainedClassifier, load_bert, pretrained_shape
-from utils.task.task import HeldOut, Log, Task
+from utils.task.task import HeldOut, Task
 from utils.text.tokenizer import load_tokenizers
 from utils.training.loss import classification_loss
 from utils.training.report import Validate, Validation

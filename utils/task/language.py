@@ -17,6 +17,7 @@ from config.search import SamplingConfig
 from const.path import CORPUS
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from models.transformer_xl import TransformerXL
+from utils.command import Log
 from utils.config import LanguageConfig
 from utils.dataset.corpus import Split
 from utils.dataset.monolingual import prepare_monolingual
@@ -27,7 +28,7 @@ from utils.load import TrainedLanguageModel
 from utils.run import titles
 from utils.search.constraint import next_log_probs
 from utils.search.sampling import candidates, inverse_cdf, uniform
-from utils.task.task import HeldOut, Log, MonolingualTask
+from utils.task.task import HeldOut, MonolingualTask
 from utils.training.loss import recurrent_loss
 from utils.training.report import Validate, Validation, perplexity
 from utils.visualize.curve import sheet

@@ -13,6 +13,7 @@ from torch import nn
 
 from const.token import UNK_ID
 from utils.arguments import as_text
+from utils.command import Log
 from utils.config import (
     AnyConfig,
     ClassificationConfig,
@@ -38,7 +39,6 @@ from utils.training.loss import Objective
 from utils.training.plan import Progress
 from utils.training.report import Observer, Validate, Validation
 
-Log = Callable[[str], None]
 HeldOut = Literal["dev", "test"]
 Weights = Callable[[], AbstractContextManager[None]]  # within the block, a network has those that are to be used
 

@@ -12,7 +12,7 @@ from config.search import SearchConfig
 from const.token import EOS
 from models.recurrent import EncoderDecoder
 from models.transformer import Transformer
-from utils.command import typed_command
+from utils.command import Log, typed_command
 from utils.config import RecurrentTranslationConfig, TranslationConfig
 from utils.dataset.batch import BucketSampler, Sampler, both_directions, require_positions
 from utils.dataset.corpus import (
@@ -33,7 +33,7 @@ from utils.file import write_lines
 from utils.load import Run, build_network, load_bert, pretrained_shape
 from utils.run import ATTENTION, CONFIG, CURVE, TEST, TRANSLATIONS, WATCH_PAGE
 from utils.search.translator import Translator
-from utils.task.task import HeldOut, Log, Task, Weights
+from utils.task.task import HeldOut, Task, Weights
 from utils.text.sentence import split_sentences
 from utils.text.tokenizer import TokenizerPair, Vocabulary, load_tokenizers
 from utils.text.words import WordPair, Words

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from utils.command import first_line
+from utils.command import Log, first_line
 from utils.file import atomic_file, sweep_drafts
 from utils.memory import is_out_of_memory
 from utils.training.plan import Progress, Rank
@@ -147,7 +147,7 @@ class CheckpointStore:
             old.unlink(missing_ok=True)
         self._damaged.clear()
 
-    def load(self, device: torch.device, log: Callable[[str], None]) -> dict[str, Any]:
+    def load(self, device: torch.device, log: Log) -> dict[str, Any]:
         """Read the newest intact checkpoint; `log` gets a line about each damaged one that is skipped."""
         for path in reversed(step_files(self._folder, SUFFIX)):
             try:
@@ -265,7 +265,7 @@ def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
     return digest.hexdigest()
 
 
-def average(paths: Sequence[Path], log: Callable[[str], None]) -> tuple[dict[str, Tensor], int]:
+def average(paths: Sequence[Path], log: Log) -> tuple[dict[str, Tensor], int]:
     """Average the weights in several files (checkpoint averaging, Vaswani et al. 2017, §6.1), under all names.
 
     The sum is in double precision. A damaged file is left out and reported. Also return of how many this is the mean.
@@ -350,7 +350,7 @@ class CheckpointKeeper(Observer):
         """Save the present state of the training."""
         self._checkpoints.save(self._state(), step)
 
-    def try_average(self, net: nn.Module, validate: Callable[[], Validation], log: Callable[[str], None]) -> None:
+    def try_average(self, net: nn.Module, validate: Callable[[], Validation], log: Log) -> None:
         """Average the weights of the last validations; if they score no worse on dev than the best, they replace them.
 
         The best weights may be an average, too: that of a training that had ended and was resumed. `validate` validates

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from utils.command import duration
+from utils.command import Log, duration
 from utils.dataset.batch import AnyBatch, BatchSettings, Epoch, filling, size
 from utils.device import synchronize
 from utils.memory import is_out_of_memory
@@ -33,7 +33,7 @@ def dry_run(
     train_step: Callable[[list[AnyBatch]], object],
     epoch: Epoch,
     accumulate: int,
-    log: Callable[[str], None],
+    log: Log,
     n_processes: int = 1,
 ) -> None:
     """Report what the training will take, with `accumulate` batches an update, which `n_processes` share.
@@ -138,7 +138,7 @@ class Tracer(Observer):
     The trace, in the format of Chrome and Perfetto, is compressed; `log` is told what takes most of the time.
     """
 
-    def __init__(self, path: Path, device: torch.device, log: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, device: torch.device, log: Log) -> None:
         self._path, self._device, self._log = path, device.type, log
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
         course = schedule(wait=SKIPPED - 1, warmup=1, active=RECORDED)
