@@ -118,8 +118,9 @@ class Translator:
         forced = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
         encoded = self.tokenizers.src.encode(texts)
         split = [self._pieces(ids, text) for ids, text in zip(encoded, texts, strict=True)]
-        known = [[piece.ids for piece in pieces if piece.ids] for pieces in split]
+        known = [[piece for piece in pieces if piece.ids] for pieces in split]
         places = [(text, piece) for text, of_text in enumerate(known) for piece in range(len(of_text))]
+        sources = [piece.ids for of_text in known for piece in of_text]
         left = Counter(text for text, _ in places)
         on_progress(len(texts) - len(left))
 
@@ -132,12 +133,12 @@ class Translator:
         n_found = None if self.minimum_bayes_risk else n_best
         # a number for each piece of the whole input, which seeds its sampling
         numbers = [(first + text) * _MOST_PIECES + piece for text, piece in places]
-        found = self.search_ids([known[text][piece] for text, piece in places], starts, count_done, n_found, numbers)
+        found = self.search_ids(sources, starts, count_done, n_found, numbers)
         if (glossary := self.glossary) is not None:  # what has its terms stays as it is
-            read = [glossary.wanted(piece.source) for pieces in split for piece in pieces if piece.ids]
+            read = [glossary.wanted(piece.source) for of_text in known for piece in of_text]
             lacking = [i for i, each in enumerate(found) if not all(read[i].accepts(ids) for ids, _ in each[:n_found])]
-            sources, begin = [known[places[i][0]][places[i][1]] for i in lacking], [starts[i] for i in lacking]
-            again = self.search_ids(sources, begin, n_best=n_found, wanted=[read[i] for i in lacking])
+            texts_again, begin = [sources[i] for i in lacking], [starts[i] for i in lacking]
+            again = self.search_ids(texts_again, begin, n_best=n_found, wanted=[read[i] for i in lacking])
             for i, with_terms in zip(lacking, again, strict=True):
                 found[i] = with_terms
         candidates = iter(self._decode(found, n_best))
@@ -147,12 +148,10 @@ class Translator:
             joined = _joined(pieces, by_piece) if pieces else _unchanged("")
             unread = [zip(piece.ids, self.source_tokens(piece), strict=True) for piece in pieces if UNK_ID in piece.ids]
             unknown = [token for piece in unread for i, token in piece if i == UNK_ID]
-            perplexity = self._perplexity(
-                [found[0] for piece, found in zip(pieces, by_piece, strict=True) if piece.ids]
-            )
+            best = [(piece, each[0]) for piece, each in zip(pieces, by_piece, strict=True)]
+            perplexity = self._perplexity([one for piece, one in best if piece.ids])
             is_far = 0 < self.search.max_perplexity < perplexity
-            best = [(piece.source, each[0].tokens) for piece, each in zip(pieces, by_piece, strict=True)]
-            terms = [one for pair in best if glossary for one in glossary.coverage(*pair)]
+            terms = [term for piece, one in best if glossary for term in glossary.coverage(piece.source, one.tokens)]
             translations.append(Translation(joined, pieces, by_piece, unknown, perplexity, is_far, terms))
         return translations
 
