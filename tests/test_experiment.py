@@ -38,8 +38,8 @@ from utils.experiment import ablation as ablation_module
 from utils.experiment import study as study_module
 from utils.experiment.ablation import Ablation, Alternative, Result, Training, margin, page, score_run
 from utils.experiment.study import Domain, Study
-from utils.experiment.trial import BusyError, training_process
-from utils.file import read_json, write_json, write_lines
+from utils.experiment.trial import training_process
+from utils.file import BusyError, read_json, write_json, write_lines
 from utils.load import load_run
 from utils.provenance import portable
 from utils.run import CONFIG

@@ -134,13 +134,18 @@ def spooled(pipe: Path, folder: Path) -> Path:
     return kept
 
 
+class BusyError(ValueError):
+    """Another process holds a lock."""
+
+
 @contextmanager
-def locked(path: Path, taken: str | None = None) -> Iterator[None]:
-    """Hold a lock: within the block, no other process is in a block of the same lock.
+def locked(path: Path, taken: str | None = None) -> Iterator[int]:
+    """Hold a lock, which is yielded as a file descriptor: no other process is in a block of the same lock meanwhile.
 
     Args:
-        path: of the lock, a file that stays. The system releases the lock when its process ends, however it ends.
-        taken: error message if another process holds the lock; None: say so, and wait for it.
+        path: of the lock, a file that stays. The system releases the lock when its process ends, however it ends, and
+            so does any other that was given the descriptor.
+        taken: message of the `BusyError` if another process holds the lock; None: say so, and wait for it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as lock:
@@ -148,10 +153,10 @@ def locked(path: Path, taken: str | None = None) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if taken is not None:
-                raise ValueError(taken) from error
+                raise BusyError(taken) from error
             print(f"waiting for another process, which holds {path}", file=sys.stderr, flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield lock.fileno()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -61,7 +61,7 @@ def create_run(config: AnyConfig, *vocabularies: Vocabulary, root: Path = PICKLE
     return folder
 
 
-def trained_alone(folder: Path) -> AbstractContextManager[None]:
+def trained_alone(folder: Path) -> AbstractContextManager[object]:
     """Within the block, no other process trains this run; refused while another process does."""
     return locked(folder / _LOCK, f"{folder} is being trained by another process: wait, or --resume another run")
 

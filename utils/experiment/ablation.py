@@ -30,8 +30,8 @@ from utils.dataset.corpus import prepare_corpus
 from utils.dataset.text import read_parallel
 from utils.device import pick_device
 from utils.evaluation.judge import Validator
-from utils.experiment.trial import POLL, BusyError, TrialConfig, mistakes_in, run_named, training_process
-from utils.file import read_json, write_json, write_text
+from utils.experiment.trial import POLL, TrialConfig, mistakes_in, run_named, training_process
+from utils.file import BusyError, read_json, write_json, write_text
 from utils.load import load_run
 from utils.provenance import portable, provenance
 from utils.run import TEST, read_config

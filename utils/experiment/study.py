@@ -31,8 +31,8 @@ from const.path import PICKLES
 from utils.arguments import as_text
 from utils.command import aligned, print_above_bars
 from utils.config import find_settings
-from utils.experiment.trial import POLL, BusyError, TrainingProcess, TrialConfig, mistakes_in, training_process
-from utils.file import atomic_file, locked, write_json
+from utils.experiment.trial import POLL, TrainingProcess, TrialConfig, mistakes_in, training_process
+from utils.file import BusyError, atomic_file, locked, write_json
 from utils.training.checkpoint import ABSENT, changed_settings, flat
 from utils.training.report import SCORES
 
@@ -184,7 +184,7 @@ class Study:
                 f"the study {config.name} was started with other settings: {name} was {was} and is {now}: rename it"
             )
 
-    def _alone(self) -> AbstractContextManager[None]:
+    def _alone(self) -> AbstractContextManager[object]:
         """Within the block, no other process takes or returns a trial."""
         return locked(self.folder / "claim.lock")
 

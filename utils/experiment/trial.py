@@ -1,6 +1,5 @@
 """A trial: what a study file says of each training, and `train.py` in its own process, watched through its files."""
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from const.path import PICKLES, ROOT
 from utils.arguments import as_options, settings
 from utils.command import INTERRUPTED, TERMINATED
 from utils.config import AnyConfig, find_settings
-from utils.file import require_folder_name
+from utils.file import locked, require_folder_name
 from utils.run import CHECKPOINTS, TEST, runs_named
 from utils.training.checkpoint import step_files
 from utils.training.report import LOG, read_log
@@ -77,10 +76,6 @@ def stop_as_by_ctrl_c() -> None:
 def run_named(name: str, root: Path = PICKLES) -> Path | None:
     """Return the newest run of this name that has saved a checkpoint, if there is one."""
     return next((folder for folder in runs_named(name, root) if step_files(folder / CHECKPOINTS, ".pt")), None)
-
-
-class BusyError(Exception):
-    """Another process is running this training."""
 
 
 class TrainingProcess:
@@ -164,16 +159,11 @@ def training_process(
     The training's process holds the lock, too: as long as either process lives, no second training starts beside an
     orphan, and `BusyError` is raised.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     training = TrainingProcess(name, folder / f"{name}.log", root)
-    with (folder / f"{name}.lock").open("ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BusyError(name) from None
+    with locked(folder / f"{name}.lock", f"another process is running the training {name}") as lock:
         try:
             if training.run is None or not (training.run / TEST).is_file():
-                training.start(options, lock.fileno())
+                training.start(options, lock)
             yield training
         finally:
             training.stop()
