@@ -21,7 +21,7 @@ from utils.training.report import Sample, Validation, perplexity, spread
 
 SCORED = {"bleu": "BLEU", "chrf": "chrF2"}  # name in logs and settings -> name in `build_metrics`
 
-_LONGEST_SAMPLE = 40  # tokens
+_MASKED_SAMPLES, _LONGEST_SAMPLE = 3, 40  # sentences that a BERT fills in; tokens
 
 
 class Validator:
@@ -50,10 +50,8 @@ class Validator:
 class MaskedAccuracy:
     """Accuracy on masked tokens and next sentences, in percent, with sentences that the network fills in."""
 
-    def __init__(
-        self, net: BertForPreTraining, batches: Sequence[MaskedBatch], tokenizer: Tokenizer, n_samples: int = 3
-    ) -> None:
-        self._net, self._batches, self._tokenizer, self._n_samples = net, batches, tokenizer, n_samples
+    def __init__(self, net: BertForPreTraining, batches: Sequence[MaskedBatch], tokenizer: Tokenizer) -> None:
+        self._net, self._batches, self._tokenizer = net, batches, tokenizer
         self._device = next(net.parameters()).device
 
     @torch.inference_mode()
@@ -70,7 +68,7 @@ class MaskedAccuracy:
             if batch.follows.numel():
                 pairs_right += int((self._net.next_sentence(self._net.pooler(x)).argmax(-1) == batch.follows).sum())
                 pairs += len(batch.follows)
-            if len(samples) < self._n_samples and batch.ids.size(1) <= _LONGEST_SAMPLE:
+            if len(samples) < _MASKED_SAMPLES and batch.ids.size(1) <= _LONGEST_SAMPLE:
                 samples.append(self._sample(batch, batch.ids.masked_scatter(asked, guess)))
         scores = {"accuracy": 100 * right / hidden} | ({"next_sentence": 100 * pairs_right / pairs} if pairs else {})
         return Validation(loss, scores, samples=samples)
