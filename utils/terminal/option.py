@@ -131,10 +131,9 @@ _CONTRADICTIONS = (
     ("--sample", "--beam", "samples are drawn without a search; give one"),
     (", ".join(f"--{option}" for option in SAMPLING), "a search", "add --sample"),
     ("--engine ctranslate2", "several runs", "an ensemble needs --engine miyako; give one --run"),
-    ("--engine ctranslate2", "--sample, --alternatives", "it needs --engine miyako; leave one out"),
     (
         "--engine ctranslate2",
-        "--alignment, --attention, --explain, --format pharaoh",
+        "--sample, --alternatives, --alignment, --attention, --explain, --format pharaoh",
         "it needs --engine miyako; leave one out",
     ),
 )
