@@ -45,7 +45,7 @@ class Bert(nn.Module):
             )
             for _ in range(c.n_layers)
         )
-        initialise_truncated(self, _STD, pad_id)
+        initialise_truncated(self, _STD)
 
     def forward(
         self,
@@ -142,10 +142,10 @@ class BertForPreTraining(nn.Module):
 class BertClassifier(nn.Module):
     """BERT that classifies its input."""
 
-    def __init__(self, config: ClassifierConfig, vocab: int, n_classes: int, pad_id: int = PAD_ID) -> None:
+    def __init__(self, config: ClassifierConfig, vocab: int, n_classes: int) -> None:
         super().__init__()
         self.config = config
-        self.bert = Bert(config, vocab, pad_id)
+        self.bert = Bert(config, vocab)
         self.pooler = Pooler(config.d_model)
         self.dropout = Dropout(config.dropout)
         self.classifier = nn.Linear(config.d_model, n_classes)

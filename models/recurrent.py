@@ -88,7 +88,7 @@ class RecurrentTranslator(nn.Module):
         self.decoder = RecurrentDecoder(c.d_model, c.d_hidden)
         self.output = nn.Linear(c.d_model, tgt_vocab, bias=c.tie == "none")
         self.dropout = Dropout(c.dropout)
-        initialise(self, PAD_ID)  # recurrent layers have been by torch: ±1 / √G, uniformly
+        initialise(self)  # recurrent layers have been by torch: ±1 / √G, uniformly
         if c.tie != "none":
             tie(self.tgt_embedding, self.output)
         if c.tie == "all":

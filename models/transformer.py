@@ -85,7 +85,7 @@ class Transformer(nn.Module):
         self.encoder_norm = nn.LayerNorm(c.d_model) if c.norm_first else nn.Identity()
         self.decoder_norm = nn.LayerNorm(c.d_model) if c.norm_first else nn.Identity()
         self.output = nn.Linear(c.d_model, tgt_vocab, bias=c.tie == "none")
-        initialise(self, PAD_ID, c.initialisation)
+        initialise(self, c.initialisation)
         if c.tie != "none":
             tie(self.tgt_embedding, self.output)
         if c.tie == "all":

@@ -46,7 +46,7 @@ class TransformerXL(nn.Module):
         self.v = nn.Parameter(torch.empty(c.n_heads, c.d_model // c.n_heads))
         self.blocks = nn.ModuleList(self._block() for _ in range(c.n_layers))
         self.output = nn.Linear(c.d_model, vocab, bias=not c.tie)
-        initialise(self, PAD_ID)
+        initialise(self)
         nn.init.normal_(self.u, std=0.02)
         nn.init.normal_(self.v, std=0.02)
         if c.tie:

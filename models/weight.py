@@ -8,11 +8,11 @@ from config.model import Initialisation
 from layers.multi_head_attention import MultiHeadAttention
 
 
-def initialise(module: nn.Module, pad_id: int | None = None, initialisation: Initialisation = "unit_variance") -> None:
+def initialise(module: nn.Module, initialisation: Initialisation = "unit_variance") -> None:
     """Initialise every weight of a network, so that none keeps whatever was in memory.
 
-    Matrices are Xavier-uniform (Glorot & Bengio 2010), biases 0, norms 1 and 0. The row `pad_id` of every token
-    embedding starts at zero. What `initialisation` changes:
+    Matrices are Xavier-uniform (Glorot & Bengio 2010), biases 0, norms 1 and 0. The row of padding of an embedding that
+    has one starts at zero. What `initialisation` changes:
 
     - unit_variance: an embedding has standard deviation D^-½, so that after scaling by √D it has unit variance and,
       tied to the output, gives logits of unit variance too; query, key and value are slices of one (3D, D) matrix.
@@ -30,8 +30,8 @@ def initialise(module: nn.Module, pad_id: int | None = None, initialisation: Ini
                 nn.init.xavier_uniform_(part.weight)
             else:
                 nn.init.normal_(part.weight, std=part.embedding_dim**-0.5)
-            if pad_id is not None and part.padding_idx == pad_id:
-                nn.init.zeros_(part.weight[pad_id].detach())
+            if part.padding_idx is not None:
+                nn.init.zeros_(part.weight[part.padding_idx].detach())
         elif isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
             nn.init.zeros_(part.bias)
@@ -42,17 +42,17 @@ def initialise(module: nn.Module, pad_id: int | None = None, initialisation: Ini
                 nn.init.uniform_(projection.weight, -bound, bound)
 
 
-def initialise_truncated(module: nn.Module, std: float, pad_id: int | None = None) -> None:
+def initialise_truncated(module: nn.Module, std: float) -> None:
     """Initialise every weight of a network as BERT does (Devlin et al. 2019).
 
     Matrices and embeddings are normal, truncated at two standard deviations `std`; biases are 0, norms 1 and 0. The row
-    `pad_id` of every token embedding starts at zero.
+    of padding of an embedding that has one starts at zero.
     """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
-        if isinstance(part, nn.Embedding) and pad_id is not None and part.padding_idx == pad_id:
-            nn.init.zeros_(part.weight[pad_id].detach())
+        if isinstance(part, nn.Embedding) and part.padding_idx is not None:
+            nn.init.zeros_(part.weight[part.padding_idx].detach())
         if isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
         if isinstance(part, nn.Linear | nn.LayerNorm) and part.bias is not None:

@@ -308,10 +308,10 @@ def test_the_gradient_reaches_every_parameter(config: TransformerConfig) -> None
 
 @tied
 def test_no_parameter_begins_as_it_lay_in_memory(config: TransformerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def spoil_and_initialise(module: nn.Module, pad_id: int, initialisation: Initialisation) -> None:
+    def spoil_and_initialise(module: nn.Module, initialisation: Initialisation) -> None:
         for parameter in module.parameters():
             nn.init.constant_(parameter, math.nan)
-        initialise(module, pad_id, initialisation)
+        initialise(module, initialisation)
 
     monkeypatch.setattr("models.transformer.initialise", spoil_and_initialise)
     model = Transformer(config, VOCAB, VOCAB)
@@ -459,7 +459,7 @@ GLOROT = [  # one joined matrix of query, key and value, unless each has the bou
 def test_matrices_are_uniform_up_to_glorots_bound(initialisation: Initialisation, name: str, fans: int) -> None:
     """Biases are zero, and norms the identity."""
     network, bound = parts(), math.sqrt(6 / fans)
-    initialise(network, 0, initialisation)
+    initialise(network, initialisation)
     weight = network.get_parameter(name).detach()
     assert 0.85 * bound < weight.abs().max() <= bound
     assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.15)
@@ -472,7 +472,7 @@ def test_matrices_are_uniform_up_to_glorots_bound(initialisation: Initialisation
 @pytest.mark.parametrize("pad_id", [0, 3])
 def test_embeddings_leave_the_scaling_with_unit_variance_and_padding_is_the_only_zero_row(pad_id: int) -> None:
     network = parts(pad_id)
-    initialise(network, pad_id)
+    initialise(network)
     for name, zero_rows in ("token.weight", [pad_id]), ("position.table.weight", []):
         weight = network.get_parameter(name).detach()
         assert (weight == 0).all(1).nonzero().flatten().tolist() == zero_rows
@@ -483,7 +483,7 @@ def test_embeddings_leave_the_scaling_with_unit_variance_and_padding_is_the_only
 @pytest.mark.parametrize("pad_id", [0, 3])
 def test_berts_matrices_and_embeddings_are_normal_up_to_two_deviations(pad_id: int) -> None:
     network = parts(pad_id)
-    initialise_truncated(network, 0.5, pad_id)
+    initialise_truncated(network, 0.5)
     assert (network.get_parameter("token.weight") == 0).all(1).nonzero().flatten().tolist() == [pad_id]
     beyond = math.exp(-2) * math.sqrt(2 / math.pi) * 2 / math.erf(math.sqrt(2))  # variance that the cut takes away
     for name, parameter in network.named_parameters():
