@@ -526,10 +526,11 @@ def test_a_validation_translates_the_first_dev_sentences_greedily(
     assert sorted(task.vocabulary.tgt.decode(rows)) == sorted(DEV.tgt)
 
 
-@pytest.mark.parametrize("better", [True, False])
+@pytest.mark.parametrize(("better", "risk", "kept"), [(True, 1.0, True), (False, 1.0, False), (False, 1000.0, True)])
 def test_what_is_better_for_dev_lines_of_several_sentences_is_kept(
-    texts: Texts, monkeypatch: pytest.MonkeyPatch, better: bool
+    texts: Texts, monkeypatch: pytest.MonkeyPatch, better: bool, risk: float, kept: bool
 ) -> None:
+    monkeypatch.setattr("utils.task.translation._WORTH_A_RISK", risk)
     several = [a + b for a in TEXT.src[:5] for b in TEXT.src[5:9]]
     Path(texts.config.data.dev_src or "").write_text("".join(f"{line}\n" for line in several), encoding="utf-8")
     Path(texts.config.data.dev_tgt or "").write_text("a b c d\n" * len(several), encoding="utf-8")
@@ -542,8 +543,8 @@ def test_what_is_better_for_dev_lines_of_several_sentences_is_kept(
 
     monkeypatch.setattr(Translator, "translate", scored)
     task.choose_on_dev(task.build(), folder, said.append)
-    assert task.config.search.by_sentence is better
-    assert TranslationConfig.load(folder / "config.yaml").search.by_sentence is better
+    assert task.config.search.by_sentence is kept
+    assert TranslationConfig.load(folder / "config.yaml").search.by_sentence is kept
     assert task.config.search.max_perplexity == 0  # too few lines to know
     assert said[0].startswith("20 dev lines of several sentences")
 

@@ -45,6 +45,7 @@ from utils.visualize.explain import Watch, easy_to_follow
 KEPT = 20  # translations of the test text that are kept with their sources and references
 SHOWN = 5  # of these
 _FEWEST_SEVERAL = 20  # lines of several sentences, for a score that says something
+_WORTH_A_RISK = 1.0  # BLEU of these lines: as a whole, a text of several sentences may lose one, which few lines show
 _FEWEST_LIKELY, _ENOUGH_LIKELY = 100, 300  # lines, of which one in a hundred may be less likely than the bound
 
 
@@ -191,7 +192,7 @@ class TranslationTask(Task):
 
         apart, whole = bleu(own), bleu(as_a_whole := replace(own, by_sentence=False))
         log(f"{len(several)} dev lines of several sentences: BLEU {apart:.2f} one by one, {whole:.2f} as a whole")
-        if whole > apart:
+        if whole > apart + _WORTH_A_RISK:
             self.config = replace(self.config, search=as_a_whole)
 
     def show(self, net: EncoderDecoder, folder: Path, test: Validation, log: Log) -> None:
