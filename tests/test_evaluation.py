@@ -678,6 +678,10 @@ def test_systems_are_compared_with_the_first_and_runs_stand_for_their_translatio
     assert [one["system"] for one in found] == ["bad.en", "folder"]
     told = json.loads((home / "report.json").read_text(encoding="utf-8"))
     assert told["comparisons"] == [asdict(one) for one in comparisons]
+    shutil.copytree(home / "folder", home / "pickles" / "named")  # stands for its translations by its name, too
+    assert [one["metrics"] for one in reported(command, f"compare references.en bad.en named {words}")] == [
+        one["metrics"] for one in found
+    ]
 
 
 def test_systems_are_contrasted_by_sentences_and_ngrams(command: Command, home: Path) -> None:

@@ -741,6 +741,8 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
         ((*ENGINE, folders[1], "--device", "cuda"), "CUDA is not available here: use device=cpu"),
         (("--run", folders[1]), "was exported for CTranslate2: add --engine ctranslate2"),
     ):
+        with pytest.raises(ValueError, match="was exported for CTranslate2: only"):
+            load_run(folders[1], CPU)  # as serve.py does
         assert message in command("translate.py", "寺", *words).complaint
     for target in ("ctranslate2", "safetensors"):
         assert f"--output {tmp_path} already exists" in complaint("--to", target, "--output", tmp_path)

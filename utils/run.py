@@ -20,6 +20,7 @@ from utils.config import (
     config_type_of,
     task_of,
 )
+from utils.export import EXPORTED
 from utils.file import locked
 from utils.text.language import detect
 from utils.text.tokenizer import Vocabulary
@@ -156,4 +157,6 @@ def read_config(folder: Path, config_type: type[RunConfigT]) -> RunConfigT:
     """Read the settings of a run, which is to be of their task."""
     if not folder.is_dir():
         raise ValueError(f"no run {folder}: give a folder under {PICKLES}")
+    if (folder / EXPORTED).is_file():
+        raise ValueError(f"{folder} was exported for CTranslate2: only `translate.py --engine ctranslate2` reads it")
     return config_type.load(folder / CONFIG)

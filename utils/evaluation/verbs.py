@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -215,7 +216,10 @@ def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[ReferenceTe
 
 
 def found_translations(path: Path) -> Path:
-    """Return a file of translations: the path itself, or what a run in that folder made of its corpus's test text."""
+    """Return a file of translations: the path itself, or what a run, by folder or name, made of its test text."""
+    if not path.is_file():
+        with suppress(ValueError):  # no run either: reading it will say that there is no such file
+            path = find_run(path)
     if not path.is_dir():
         return path
     if not (path / TRANSLATIONS).is_file():

@@ -258,6 +258,7 @@ class Presenter:
                 "unknown": one.unknown,
                 "unknown_tokens": one.unknown_tokens,
                 "far": one.is_far,
+                "dropped": one.dropped,
             }
             for text, one in zip(texts, found, strict=True)
         ]
