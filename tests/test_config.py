@@ -376,6 +376,12 @@ def test_a_training_that_begins_with_the_weights_of_a_branch_does_not_fall_where
     assert begun == OptimizerConfig(schedule="trapezoid", peak_lr=0.003)
     assert read_arguments(["--init-from", "tiny-1", "--optimizer.decay_from", "9"]).config.optimizer.decay_from == 9
     assert read_arguments(["--resume", "tiny-1"]).config.optimizer == branch
+    plan = TranslationTrainingConfig(max_minutes=7.5, max_epochs=None, precision="bf16")
+    TranslationConfig(optimizer=branch, training=plan).save(runs / "tiny-1" / "config.yaml")
+    found = read_arguments(["--init-from", "tiny-1"])  # on another machine, perhaps
+    assert found.config.training.precision == "auto"
+    assert found.notice == "Settings of tiny-1 where none are given: ends after 7.5 minutes, peak rate 0.003"
+    assert "after 90 updates or 7.5 m" in read_arguments(["--init-from", "tiny-1", "--training.max_steps=90"]).notice
     TranslationConfig(optimizer=replace(branch, decay_from=None)).save(runs / "tiny-1" / "config.yaml")
     assert read_arguments(["--init-from", "tiny-1"]).config.optimizer.decay_steps == 20
 

@@ -112,7 +112,7 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     if source is not None:
         weakest = settings_layer(source / CONFIG)
         if "init_from" in runs:
-            weakest = _without_fall(weakest)
+            weakest = _begun_anew(weakest)
         config_type = config_type_in(weakest, str(source / CONFIG))
     else:
         weakest = settings_layer(PRESET / "kftt_ja_en.yaml") if asked.config is None and asked.task is None else {}
@@ -130,21 +130,12 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
         _refuse_other(source, to_config(config_type, weakest), config, is_new)
     if is_new:
         require_folder_name(config.name)
+    if "init_from" in runs:
+        notice = _inherited_course(config, runs["init_from"])
     if "branch" in runs:
         config = _with_decay(config, runs["branch"], merged(file, typed))
-    optimizer, limit = config.optimizer, config.training.max_steps
-    is_longer = (
-        not is_new and "max_steps" in typed.get("training", {}) and "decay_steps" not in typed.get("optimizer", {})
-    )
-    if is_longer and limit is not None and optimizer.decay_from is not None and limit > optimizer.decay_from:
-        config = replace(
-            config, optimizer=replace(optimizer, decay_steps=limit - optimizer.decay_from)
-        )  # to the new end
-    elif optimizer.last_step is not None and (limit is None or limit > optimizer.last_step):
-        ends: dict[str, Any] = {"training": replace(config.training, max_steps=optimizer.last_step)}
-        config = replace(config, **ends)
-        said = f"The learning rate is 0 from update {optimizer.last_step:,} on: the training ends there"
-        notice = f"{notice}\n{said}" if notice else said
+    config, ending = _with_end(config, typed, is_new)
+    notice = "\n".join(filter(None, (notice, ending)))
     return Arguments(config, **runs, dry_run=given["dry_run"], profile=given["profile"], notice=notice)
 
 
@@ -155,13 +146,22 @@ def _run(option: str, name: str) -> Path:
     return find_run(Path(name), having=WEIGHTS if option == "init_from" else CHECKPOINTS)
 
 
-def _without_fall(layer: Layer) -> Layer:
-    """Leave out when the rate of a branch fell: in a training that begins anew, the same updates are no end."""
-    optimizer: Layer = layer.get("optimizer", {})
-    if optimizer.get("decay_from", "null") == "null":
-        return layer
-    left = {name: value for name, value in optimizer.items() if name not in ("decay_from", "decay_steps")}
-    return layer | {"optimizer": left}
+def _begun_anew(layer: Layer) -> Layer:
+    """Leave out when the rate of a branch fell, at updates that are no end here, and the precision of that machine."""
+    optimizer, plan = (dict(layer.get(group, {})) for group in ("optimizer", "training"))
+    plan.pop("precision", None)
+    if optimizer.get("decay_from", "null") != "null":
+        del optimizer["decay_from"]
+        optimizer.pop("decay_steps", None)
+    return layer | {"optimizer": optimizer, "training": plan}
+
+
+def _inherited_course(config: AnyConfig, source: Path) -> str:
+    """Say how long and how fast a training will learn that takes this over from another run."""
+    plan = config.training
+    limits = (plan.max_steps, "updates"), (plan.max_epochs, "epochs"), (plan.max_minutes, "minutes")
+    ends = " or ".join(f"{n:,} {unit}" for n, unit in limits if n is not None) or "a stop"
+    return f"Settings of {source.name} where none are given: ends after {ends}, peak rate {config.optimizer.peak_lr:g}"
 
 
 def _with_decay(config: AnyConfig, trunk: Path, given: Layer) -> AnyConfig:
@@ -192,6 +192,24 @@ def _with_decay(config: AnyConfig, trunk: Path, given: Layer) -> AnyConfig:
     decay_steps = decay_steps or max(1, step // 4)  # a fifth of all updates is a quarter of those before
     ends: dict[str, Any] = {"training": replace(plan, max_steps=step + decay_steps, max_epochs=None, max_minutes=None)}
     return replace(config, optimizer=replace(optimizer, decay_steps=decay_steps, decay_from=step), **ends)
+
+
+def _with_end(config: AnyConfig, typed: Layer, is_new: bool) -> tuple[AnyConfig, str]:
+    """Return the settings with an end where the rate is 0, and a line that says so.
+
+    A branch that goes on with more updates falls to its new end.
+    """
+    optimizer, plan = config.optimizer, config.training
+    is_longer = not is_new and "max_steps" in typed.get("training", {})
+    moves = is_longer and "decay_steps" not in typed.get("optimizer", {})
+    if moves and optimizer.decay_from is not None and plan.max_steps is not None:
+        decay_steps = max(1, plan.max_steps - optimizer.decay_from)
+        return replace(config, optimizer=replace(optimizer, decay_steps=decay_steps)), ""
+    last = optimizer.last_step
+    if last is None or (plan.max_steps is not None and plan.max_steps <= last):
+        return config, ""
+    ends: dict[str, Any] = {"training": replace(plan, max_steps=last)}
+    return replace(config, **ends), f"The learning rate is 0 from update {last:,} on: the training ends there"
 
 
 def _refuse_other(source: Path, saved: AnyConfig, config: AnyConfig, is_new: bool) -> None:
