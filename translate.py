@@ -98,6 +98,7 @@ success, 2 on a usage or input error, 130 after Ctrl-C.""",
 def main() -> None:
     """Read the arguments, load the run and translate."""
     arguments = build_parser().parse_args()
+    arguments.input = None if str(arguments.input) == "-" else arguments.input  # the usual name of standard input
     refuse_contradictions(arguments)
     # a text with line breaks is still one text
     arguments.texts = [" ".join(text.split("\n")) for text in arguments.texts]

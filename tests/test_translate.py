@@ -77,6 +77,8 @@ def read_json(text: str) -> list[dict[str, Any]]:
 
 def test_a_text_or_a_line_of_standard_input_is_a_line_of_output(command: Command, expected: list[str]) -> None:
     assert command(*LINES).out == as_file(expected)
+    assert command("--input", "-", stdin=as_file(LINES).encode()).out == as_file(expected)
+    assert "out.gz: it would not be compressed: leave out .gz" in command("寺", "--output", "out.gz").complaint
     for text in (as_file(LINES)[:-1], "\ufeff" + as_file(LINES).replace("\n", "\r\n")):
         assert command(stdin=text.encode()).out == as_file(expected)
     assert command(f"{LINES[0]}\n{LINES[2]}", "寺").out == command(f"{LINES[0]} {LINES[2]}", "寺").out

@@ -151,6 +151,10 @@ def refuse_contradictions(arguments: Namespace) -> None:
                 raise ValueError(f"{given[option]} and {given[other]} at once: {remedy}")
     require_extension(arguments, "attention", ".html", ".png")
     require_extension(arguments, "explain", ".html")
+    if arguments.output is not None and arguments.output.suffix in (".gz", ".xz"):
+        raise ValueError(
+            f"--output {arguments.output}: it would not be compressed: leave out {arguments.output.suffix}"
+        )
     if arguments.score is not None and not arguments.texts:
         require_text(Path(arguments.score), "without a text, a file of translations is needed, but --score")
     score = None if arguments.score is None or arguments.texts else Path(arguments.score)
