@@ -530,6 +530,8 @@ def test_the_language_is_that_of_the_sentence_not_of_the_names_in_it(text: str, 
 
 # a text, its sentences between |
 SENTENCES = """
+It was made by Kawasaki Mfg. Co., Ltd. in 1940. |It was new.
+Kawasaki Rolling-Stock Mfg. Co., Ltd. made it. |It is from Kobe Ltd. |It was new.
 姉は来ました。|弟は見ました。
 本当ですか？|はい！|そうです
 「行くよ。」|「来てね。」|彼は去った。

@@ -25,6 +25,7 @@ _TITLE = re.compile(
 _BEFORE_NUMBER = re.compile(
     "(?i:nos?|nr|vol|div|figs?|eq|sec|ch|art|pp?|jan|feb|mar|apr|june?|july?|aug|sept?|oct|nov|dec)"
 )
+_COMPANY = re.compile(r"(?i:mfg|co|corp|inc|ltd|bros|dept|univ|jr|sr|ed|trans)")  # or a name goes on: Mfg. Co., Ltd.
 _ORDINAL = re.compile(r"\s+(?:Jan|Feb|März|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez|Jahrhundert)")
 # after an abbreviation such as U.S. or a.m., one of these begins a sentence; other words go on with it
 _STARTER = re.compile(r"\s+(?:The|A|An|He|She|It|They|We|You|I|This|That|These|In|On|At|But|And|However|There|When)\b")
@@ -148,4 +149,5 @@ def _is_abbreviation(before: str, rest: str) -> bool:
         return bool(re.match(r"\s+\d", rest))
     if re.fullmatch(r"[A-Z]", word):
         return word != "I"
-    return bool(re.fullmatch(r"(?:[A-Za-z]\.)+[A-Za-z]", word)) and not _STARTER.match(rest)
+    is_short = re.fullmatch(r"(?:[A-Za-z]\.)+[A-Za-z]", word) or _COMPANY.fullmatch(word)
+    return bool(is_short) and not _STARTER.match(rest)
