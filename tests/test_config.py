@@ -589,6 +589,7 @@ def test_a_text_of_ones_own_has_settings_by_its_size_unless_they_are_given(own: 
     assert (changed.name, changed.tokenizer.vocab_size, changed.data.tgt_lang) == ("mine", 70, "en-GB")
     assert (changed.model.d_model, changed.model.d_ff, changed.optimizer.warmup_steps) == (64, 256, 20)
     assert read_arguments([*text, "--data.clean.max_pairs", "12"]).notice.startswith("my.tsv: 12 pairs,")
+    assert "; cut short after 3 epochs" in read_arguments([*text, "--training.max_epochs", "3"]).notice
     by_the_clock = read_arguments([*text, "--training.max_minutes", "3"])
     assert by_the_clock.config.training.max_steps is None
     assert ", updates of 1,000 tokens, warm-up 100," in by_the_clock.notice

@@ -312,12 +312,14 @@ def _own_recipe(options: Mapping[str, str]) -> tuple[Layer, str]:
     chosen = layer_from_options(recipe(n_pairs, len(characters), given))
     layer = merged(settings_layer(PRESET / "kftt_ja_en_small.yaml"), chosen)
     config, text = to_config(TranslationConfig, layer), " and ".join(file.name for file in data.own_files("").values())
-    model, batch, optimizer, steps = config.model, config.batch, config.optimizer, config.training.max_steps
+    model, batch, optimizer, plan = config.model, config.batch, config.optimizer, config.training
+    steps, epochs = plan.max_steps, plan.max_epochs
     return layer, (
         f"{text}: {n_pairs:,} pairs, {src} to {tgt}: vocabulary {config.tokenizer.vocab_size:,}, "
         f"{model.n_encoder_layers}+{model.n_decoder_layers} layers of {model.d_model}, dropout {model.dropout:g}, "
         f"{f'{steps:,} ' if steps else ''}updates of {batch.accumulate * batch.tokens_per_batch:,} tokens, "
         f"warm-up {optimizer.warmup_steps:,}, peak rate {optimizer.peak_lr:g}"
+        + (f"; cut short after {epochs} epochs, which do not shorten the course of the rate" if epochs else "")
     )
 
 
