@@ -8,7 +8,7 @@ from pathlib import Path
 from utils.command import columns_of
 from utils.dataset.text import lines_of, open_text
 from utils.text.language import HAN, KANA, unspaced_language
-from utils.text.markup import SpanLinks, Tag, TaggedText
+from utils.text.markup import POINTS, SpanLinks, Tag, TaggedText
 
 _TIME = r"[ \t]*\d+:\d\d:\d\d[,.]\d+[ \t]*"
 _HEAD = rf"\ufeff?(?:[ \t]*\d+[ \t]*\r?\n)?{_TIME}-->{_TIME}(?:[ \t].*)?\r?$"
@@ -16,7 +16,7 @@ _SUBTITLE = re.compile(rf"^{_HEAD}((?:\n(?!{_HEAD}).*\S.*)*)", re.M)
 _DASH = r"[-–—－]\s*(?![-–—－])"  # begins what another person says
 _SPOKEN = re.compile(rf"\S.*(?:\n(?!{_DASH}).+)*")
 _TAG = r"</?[A-Za-z][\w.]*(?:[\s/][^<>]*)?>|\{\\[^{}]*\}"  # {\an8} says where on the screen
-_POINT = re.compile(r"\{|<(?:br|img|wbr)\b|.*/>", re.S)  # a tag that holds no text
+_POINT = re.compile(rf"\{{|<(?:br|{'|'.join(POINTS)})\b|.*/>", re.S)  # a tag that holds no text
 _CHUNK = re.compile(  # a line may end behind it
     rf"(?:[「『（]|{_TAG})*(?:[{KANA}{HAN}]|(?:{_TAG}|[^\s{KANA}{HAN}])+)(?:[、。」』）！？ー]|{_TAG})*\s*"
 )

@@ -140,7 +140,7 @@ def _is_end(text: str, begin: int, mark: int, after: int) -> bool:
 
 
 def _is_abbreviation(before: str, rest: str) -> bool:
-    word = re.match(r"[\w.]*", before[::-1])[0][::-1]  # type: ignore[index]  # it matches anything; forwards, each start would be tried
+    word = re.findall(r"\A[\w.]*", before[::-1])[0][::-1]  # backwards: forwards, each start would be tried to its end
     if word.isdigit():
         return word == before.strip() or bool(_ORDINAL.match(rest))  # 1. at the beginning; 3. Oktober
     if _TITLE.fullmatch(word):
