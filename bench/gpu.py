@@ -22,21 +22,24 @@ from packaging.requirements import Requirement
 from torch import Tensor
 
 from bench.measure import benchmark_parser, product_peak, publish
-from bench.results import markdown
+from bench.results import markdown, train_table
 from const.corpora import VERSION
 from const.path import ROOT
-from utils.arguments import as_options
+from utils.arguments import as_options, read_arguments
 from utils.command import INTERRUPTED, Parser, print_above_bars, run_command
+from utils.dataset.text import read_lines
 from utils.device import pick_device
+from utils.evaluation.metric import moses_words, multi_bleu
 from utils.file import read_json, write_text
 from utils.provenance import machine
-from utils.run import CONFIG, CURVE, TEST, TRANSLATIONS, WEIGHTS, find_run, runs_named
+from utils.run import CONFIG, CURVE, TEST, TRANSLATIONS, WEIGHTS, runs_named
 from utils.training.checkpoint import read_rank, read_weights, write_weights
 from utils.training.report import LOG, read_log
 
 DIRECTIONS = {"kftt_ja_en": ("ja", "en"), "kftt_en_ja": ("en", "ja")}
 TRUNK = "kftt_trunk"  # preset, and name of the run
 TRUNK_SHARE = 0.4  # of the time of training
+MAY_FAIL = (0, 1, 2)  # of what shows and no training needs: its log says why
 PART = 15 * 2**20  # bytes of a file that weights are split into
 TESTS = [f"tests/test_{name}.py" for name in ("attention", "batch", "packed", "training")]
 
@@ -46,8 +49,12 @@ class Scale(NamedTuple):
 
     trunk: Mapping[str, Any]  # settings beside those of the preset
     branch: Mapping[str, Any]
+    device: str
+    warm_up: float  # of each form of a step, before it is measured
     start: float  # of a training: imports, texts, network
-    test: float  # of the two translators, at the end
+    test: float  # of both translators at the end, and of finding their search
+    tried: Sequence[str]  # searches
+    tokenized: str  # English test text of nymwa's protocol, below the folder of corpora
 
 
 FULL = Scale(
@@ -62,8 +69,12 @@ FULL = Scale(
         "training.report_every": 50,
     },
     branch={"training.validate_every": 3000, "training.bleu_sentences": None},
+    device="cuda",
+    warm_up=8,
     start=15,
-    test=60,
+    test=110,
+    tried=("--beams", "4", "8", "--length_penalties", "0.6", "1", "1.4", "--limit", "300"),
+    tokenized="kftt/tok/kyoto-test.en",
 )
 SMALL = Scale(
     trunk={
@@ -82,8 +93,12 @@ SMALL = Scale(
         "training.precision": "fp32",
     },
     branch={},
+    device="cpu",
+    warm_up=0,
     start=5,
-    test=5,
+    test=10,
+    tried=("--beams", "1", "2", "--length_penalties", "1", "--limit", "20"),
+    tokenized="embedded/kyoto-test.en",
 )
 
 
@@ -109,6 +124,7 @@ def build_parser() -> Parser:
   python -m bench.gpu --archive kftt-data-1.0.tar.xz --out gpu --minutes 15 --commit $(git rev-parse HEAD)
   python -m bench.gpu --dry_run --minutes 1 --out small          the same plan on a CPU, with a toy corpus""",
         minutes=(9.0, "minutes that all of it may take"),
+        speed=(4.0, "seconds for which each form of a training step is measured; 0: none is"),
     )
     parser.add_argument("--archive", type=Path, help="local archive or unpacked folder of KFTT")
     parser.add_argument("--out", type=Path, required=True, help="new folder for what is worth keeping")
@@ -120,12 +136,14 @@ def build_parser() -> Parser:
 class Bench:
     """Runs this project's commands one after the other or side by side, until a deadline."""
 
-    def __init__(self, out: Path, minutes: float, scale: Scale) -> None:
-        self.out, self.scale = out, scale
+    def __init__(self, out: Path, minutes: float, speed: float, scale: Scale) -> None:
+        self.out, self.speed, self.scale = out, speed, scale
         self.begin = time.monotonic()
         self.deadline = self.begin + 60 * minutes
-        self.pickles = out / "work" / "pickles"
-        self.environment = {"MIYAKO_CORPUS": str(out / "work" / "corpus"), "MIYAKO_PICKLES": str(self.pickles)}
+        self.work = out / "work"  # all that is not worth keeping
+        self.corpus, self.pickles, self.speeds = (self.work / name for name in ("corpus", "pickles", "speed.json"))
+        self.environment = {"MIYAKO_CORPUS": str(self.corpus), "MIYAKO_PICKLES": str(self.pickles)}
+        self.work.mkdir(parents=True)
         if scale is SMALL:
             self.environment["OMP_NUM_THREADS"] = "1"
 
@@ -136,17 +154,17 @@ class Bench:
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         """Start a command of Python; what it prints goes to a log of this name."""
         self.say(f"{name}: {' '.join(command)}")
-        with (self.out / f"{name}.log").open("wb") as log:
+        with (self.work / f"{name}.log").open("wb") as log:
             environment, both = os.environ | self.environment, subprocess.STDOUT
             return subprocess.Popen([sys.executable, *command], cwd=ROOT, env=environment, stdout=log, stderr=both)
 
     def finish(self, name: str, process: subprocess.Popen[bytes], accepted: Sequence[int] = (0,)) -> None:
         """Wait for a command, and fail with the end of its log if it has failed."""
         code = process.wait()
-        lines = (self.out / f"{name}.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        lines = (self.work / f"{name}.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
         if code not in accepted:
             raise ValueError(f"{name} ended with status {code}:\n" + "\n".join(lines[-15:]))
-        self.say(f"{name}: done" + (f": {lines[-1]}" if name == "tests" and lines else ""))
+        self.say(f"{name}: {'failed' if code in MAY_FAIL[1:] else 'done'}, {' '.join(lines[-1:])}")
 
     def runs(self) -> dict[str, Path]:
         """Return the folders of the trainings that have begun, by name."""
@@ -154,36 +172,47 @@ class Bench:
         return {name: folders[0] for name, folders in found.items() if folders}
 
     def train(self, archive: Path | None) -> None:
-        """Train the trunk until its time is over, and then both branches at once."""
+        """Train the trunk until its time is over, then both branches at once; find the best search and test with it."""
         scale, data = self.scale, {} if archive is None else {"data.archive": str(archive.resolve())}
-        options = as_options({**scale.trunk, **data})
-        preparing = self.start("prepare", "train.py", "--config", TRUNK, *options, "--dry-run")
-        testing = self.start("tests", "-m", "pytest", "-q", "-m", "gpu", *TESTS) if scale is FULL else None
+        settings = self.work / "trunk.yaml"
+        read_arguments(["--config", TRUNK, *as_options({**scale.trunk, **data})]).config.save(settings)
+        preparing = self.start("prepare", "train.py", "--config", str(settings), "--dry-run")
+        if scale is FULL:
+            self.finish("tests", self.start("tests", "-m", "pytest", "-q", "-m", "gpu", *TESTS), MAY_FAIL)
         self.finish("prepare", preparing)
+        if self.speed:
+            measured = ["--warm_up", f"{scale.warm_up}", "--seconds", f"{self.speed}", "--rounds", "1"]
+            measured += ["--device", scale.device, "--config", str(settings), "--json", str(self.speeds)]
+            self.finish("speed", self.start("speed", "-m", "bench.train", *measured), MAY_FAIL)
         left = self.deadline - time.monotonic() - scale.test - 2 * scale.start
         if left <= 0:
             raise ValueError("no time is left for training: raise --minutes")
-        trunk = self.start("trunk", "train.py", "--config", TRUNK, *options)
+        trunk = self.start("trunk", "train.py", "--config", str(settings))
         try:
             trunk.wait(scale.start + TRUNK_SHARE * left)
         except subprocess.TimeoutExpired:
             trunk.send_signal(signal.SIGINT)  # it saves its state
         self.finish("trunk", trunk, (0, INTERRUPTED))
-        if testing is not None:
-            self.finish("tests", testing, (0, 1))  # what has failed is in its log
-        folder = find_run(Path(TRUNK), root=self.pickles)
+        folder = self.runs()[TRUNK]
         _, last = read_log(folder / LOG)[-1]
         left = self.deadline - time.monotonic() - scale.test - scale.start
         minutes = last["minutes"] + left / 60
         branches = {}
         for name, (src, tgt) in DIRECTIONS.items():
             alone = {"data.both_directions": False, "data.src_lang": src, "data.tgt_lang": tgt}
-            settings = {"training.max_minutes": round(minutes, 2), **alone, **scale.branch}
-            branch = ["--branch", str(folder), "--name", name, *as_options(settings)]
-            branches[name] = self.start(name, "train.py", *branch)
-        for process in branches.values():  # both, before a failure of one is reported
+            options = as_options({"training.max_minutes": round(minutes, 2), **alone, **scale.branch})
+            branches[name] = ["train.py", "--branch", str(folder), "--name", name, *options]
+        self.both("", branches)
+        found = self.runs()
+        self.both("_tune", {n: ["evaluate.py", "tune", str(found[n]), *scale.tried, "--save"] for n in DIRECTIONS})
+        self.both("_test", {n: ["train.py", "--resume", str(found[n])] for n in DIRECTIONS})  # ended, so that it tests
+
+    def both(self, step: str, commands: Mapping[str, Sequence[str]]) -> None:
+        """Run a command for each direction, side by side."""
+        processes = {name + step: self.start(name + step, *command) for name, command in commands.items()}
+        for process in processes.values():  # both, before a failure of one is reported
             process.wait()
-        for name, process in branches.items():
+        for name, process in processes.items():
             self.finish(name, process)
 
     def results(self) -> dict[str, Any]:
@@ -195,12 +224,15 @@ class Bench:
             found[name] = {"tokens_per_second": speed, "target_tokens": reports[-1]["target_tokens"]}
             if name in DIRECTIONS:
                 found[name] |= read_json(folder / TEST)
+                if DIRECTIONS[name][1] == "en":
+                    words = moses_words(read_lines(folder / TRANSLATIONS))
+                    found[name]["nymwa"] = multi_bleu(words, read_lines(self.corpus / self.scale.tokenized))
         return found
 
     def keep(self) -> None:
         """Put logs, curves and translations into an archive, and the weights in bfloat16 into parts beside it."""
         with tarfile.open(self.out / "files.tar.gz", "w:gz") as archive:
-            for log in sorted(self.out.glob("*.log")):
+            for log in sorted(self.work.glob("*.log")):
                 archive.add(log, log.name)
             for name, folder in self.runs().items():
                 for file in (CONFIG, LOG, CURVE, TEST, TRANSLATIONS, "tokenizer.model", "tokenizer_tag.txt"):
@@ -212,7 +244,7 @@ class Bench:
             best, low = folder / WEIGHTS, dict[int, Tensor]()
             for tensor in (weights := read_weights(best)).values():  # tied ones stay tied
                 low.setdefault(id(tensor), tensor.bfloat16())
-            half = self.out / "work" / f"{name}.safetensors"
+            half = self.work / f"{name}.safetensors"
             write_weights({key: low[id(tensor)] for key, tensor in weights.items()}, half, read_rank(best))
             data = half.read_bytes()
             for i in range(0, len(data), PART):
@@ -223,9 +255,10 @@ def table(results: Mapping[str, Any]) -> str:
     """Return what a reader wants to know first, in Markdown."""
     rows = []
     for name, one in results.items():
-        scores = (f"{one[score]:.2f}" if score in one else "" for score in ("bleu", "chrf"))
+        scores = [f"{one[score]:.2f}" if score in one else "" for score in ("bleu", "chrf")]
+        scores.append(one.get("nymwa", "").partition(",")[0].removeprefix("BLEU = "))
         rows.append(f"{name} | {one['target_tokens']:,} | {one['tokens_per_second']:,.0f} | {' | '.join(scores)}")
-    return markdown("run | target tokens | tokens/s | BLEU | chrF2", rows)
+    return markdown("run | target tokens | tokens/s | BLEU | chrF2 | BLEU as nymwa counts", rows)
 
 
 def main() -> None:
@@ -237,8 +270,7 @@ def main() -> None:
     if arguments.out.exists():
         raise ValueError(f"--out {arguments.out} exists already: name a new folder")
     device = pick_device("cpu" if arguments.dry_run else "cuda")
-    arguments.out.mkdir(parents=True)
-    bench = Bench(arguments.out.resolve(), arguments.minutes, SMALL if arguments.dry_run else FULL)
+    bench = Bench(arguments.out.resolve(), arguments.minutes, arguments.speed, SMALL if arguments.dry_run else FULL)
     peak = product_peak(torch.bfloat16 if device.type == "cuda" else torch.float32, device)
     bench.say(f"{machine(device)}: products at {peak / 1000:,.1f} TFLOP/s")
     try:
@@ -253,8 +285,12 @@ def main() -> None:
         "product_gflops": peak,
     }
     about |= {"seconds": time.monotonic() - bench.begin, "runs": results}
-    write_text(bench.out / "table.md", table(results) + "\n")
-    print(table(results))
+    tables = [table(results)]
+    if bench.speeds.exists():
+        about["speed"] = read_json(bench.speeds)
+        tables.append(train_table([about["speed"]]))
+    write_text(bench.out / "table.md", "\n\n".join(tables) + "\n")
+    print("\n\n".join(tables))
     figures = {f"{name}_bleu": results[name]["bleu"] for name in DIRECTIONS}
     publish(figures, about, arguments.json or bench.out / "result.json")
 

@@ -136,7 +136,7 @@ def train_table(results: Iterable[Result]) -> str:
     rows = []
     for result in results:
         speeds = [(found["tokens_per_s"], found["setting"]) for found in result["measurements"]]
-        own = [(speed, s) for speed, s in speeds if s["system"] == "miyako" and not s.get("without")]
+        own = [(speed, s) for speed, s in speeds if s["system"] == "miyako" and not s.get("without")] or speeds
         ours = {s["precision"]: speed for speed, s in sorted(own, key=lambda one: one[0])}
         for found in result["measurements"]:
             setting, precision, speed = found["setting"], found["setting"]["precision"], found["tokens_per_s"]

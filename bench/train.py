@@ -13,7 +13,8 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,21 +27,22 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from bench.measure import benchmark_parser, in_own_process, in_rounds, product_peak, publish, training_flops
 from bench.results import train_table
-from config.data import DataConfig, TokenizerConfig
+from config.data import BatchConfig, DataConfig, TokenizerConfig
 from config.model import TransformerConfig
-from config.training import OptimizerConfig, Precision, TrainingConfig
+from config.training import Precision, TranslationTrainingConfig
 from const.token import BOS, EOS, PAD, PAD_ID, UNK
 from layers.dropout import Dropout
-from models.transformer import Transformer
 from train import Trainer
 from utils import device as device_module
 from utils import memory
 from utils.command import Namespace, Parser, print_above_bars, require_options_at_least, run_command
+from utils.config import TranslationConfig, find_settings
 from utils.dataset.batch import Batch, BucketSampler, prefetched
 from utils.dataset.corpus import cached_tokenizers, cached_tokens, prepare_corpus
 from utils.dataset.ids import TokenPairs
 from utils.device import compile_blocks, pick_device, synchronize
 from utils.file import write_lines
+from utils.load import build_network
 from utils.provenance import machine
 from utils.text.tokenizer import Tokenizer
 from utils.training import loss
@@ -51,14 +53,17 @@ from utils.training.optimizer import Optimizer
 
 OURS, PLAIN = "miyako", "torch.nn.Transformer"
 PRECISIONS = {"bf16": torch.bfloat16, "fp32": torch.float32}
-MODEL = TransformerConfig(
-    d_model=256, n_heads=8, d_ff=1024, n_encoder_layers=3, n_decoder_layers=3, dropout=0.1, attention_dropout=0.1
+COMPARED = TranslationConfig(  # with the other toolkits, whose settings in peers/ are the same
+    name="tanaka",
+    data=DataConfig(corpus="tanaka"),
+    tokenizer=TokenizerConfig(vocab_size=6000),
+    model=TransformerConfig(
+        d_model=256, n_heads=8, d_ff=1024, n_encoder_layers=3, n_decoder_layers=3, dropout=0.1, attention_dropout=0.1
+    ),
+    batch=BatchConfig(tokens_per_batch=4096, max_tokens=100),
+    training=TranslationTrainingConfig(label_smoothing=0.1),
 )
-BASE = TransformerConfig(dropout=0.1)  # for a GPU
-BUDGET = 4096  # tokens per batch on the CPU, padding included
-GPU_BUDGETS = (8192, 16384, 32768, 65536)
-LONGEST = 100  # tokens per sentence, </s> included
-SMOOTHING = 0.1
+ON_A_GPU = "kftt_ja_en"  # the preset measured there
 WARM_UP, LONG_WARM_UP = 3, 30  # fewest steps that do not count; more if each shape needs compilation or allocation
 PEER_WARM_UP = 3  # fewest log lines that do not count
 PROFILED = 5  # steps whose parts are profiled
@@ -73,7 +78,7 @@ class Setting:
     system: str
     precision: str
     compiled: bool = False  # by torch.compile
-    tokens_per_batch: int = BUDGET
+    tokens_per_batch: int = COMPARED.batch.tokens_per_batch
     without: str = ""  # of ours: the name of what is computed plainly instead
 
     def __str__(self) -> str:
@@ -85,9 +90,9 @@ class Setting:
 class Job:
     """What all settings have in common."""
 
-    model: TransformerConfig
+    config: TranslationConfig
     pairs: TokenPairs
-    vocab: int
+    vocabs: tuple[int, int]  # sizes of the vocabularies of source and target
     device: torch.device
     threads: int
     warm_up: float  # seconds of training that do not count
@@ -150,7 +155,7 @@ class PlainTransformer(nn.Module):
         return F.linear(hidden, self.embedding.weight)
 
 
-def plain_step(model: PlainTransformer, precision: str) -> Step:
+def plain_step(model: PlainTransformer, precision: str, smoothing: float) -> Step:
     """Return an update by cross-entropy with label smoothing, gradient clipping and Adam."""
     model.train()
     adam = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98))
@@ -158,7 +163,7 @@ def plain_step(model: PlainTransformer, precision: str) -> Step:
     def step(batch: Batch) -> None:
         with record_function("forward"), torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
             logits, right = model(batch.src, batch.tgt[:, :-1]).flatten(0, 1), batch.tgt[:, 1:].flatten()
-            loss = F.cross_entropy(logits, right, ignore_index=PAD_ID, label_smoothing=SMOOTHING)
+            loss = F.cross_entropy(logits, right, ignore_index=PAD_ID, label_smoothing=smoothing)
         with record_function("backward"):
             adam.zero_grad()
             loss.backward()
@@ -188,7 +193,7 @@ TWINS: dict[str, tuple[object, str, object]] = {
 }
 
 
-def our_step(model: Transformer, setting: Setting) -> Step:
+def our_step(config: TranslationConfig, model: nn.Module, setting: Setting) -> Step:
     """Return the update of our Trainer, without one of its twins if the setting says so."""
     if setting.without:
         setattr(*TWINS[setting.without])
@@ -197,8 +202,9 @@ def our_step(model: Transformer, setting: Setting) -> Step:
     precision: Precision = "bf16" if setting.precision == "bf16" else "fp32"
     if setting.compiled:
         compile_blocks(model)
-    optimizer = Optimizer(model, OptimizerConfig(), precision)
-    trainer = Trainer(model, TranslationObjective(SMOOTHING), optimizer, TrainingConfig(precision=precision))
+    plan = replace(config.training, precision=precision, compile=setting.compiled)
+    optimizer = Optimizer(model, config.optimizer.ending_at(plan.max_steps, plan.max_minutes), precision)
+    trainer = Trainer(model, TranslationObjective(plan.label_smoothing, plan.r_drop), optimizer, plan)
     return lambda batch: trainer.train_step([batch])
 
 
@@ -238,7 +244,7 @@ def write_texts(text: Mapping[str, TokenPairs], tokenizer: Tokenizer, folder: Pa
     """Write all that the peers read: the pairs that our sampler uses, split into pieces, the pieces, and settings."""
     for split, pairs in text.items():
         src, tgt = (side.lengths for side in pairs)
-        kept = np.flatnonzero((src > 0) & (tgt > 0) & (np.maximum(src, tgt) < LONGEST)).tolist()
+        kept = np.flatnonzero((src > 0) & (tgt > 0) & (np.maximum(src, tgt) < COMPARED.batch.max_tokens)).tolist()
         for name, side in zip(("src", "tgt"), pairs, strict=True):
             write_lines(folder / f"{split}.{name}", (" ".join(tokenizer.tokens(side[i].tolist())) for i in kept))
     pieces = tokenizer.tokens(range(len(tokenizer)))
@@ -320,15 +326,16 @@ def measure(setting: Setting, job: Job) -> Measurement:
             return Measurement(setting, *train_peer(peer, job), None, {})
     torch.set_num_threads(job.threads)
     torch.manual_seed(1)
-    on_cuda = job.device.type == "cuda"
-    multiple = 8 if on_cuda else 1  # few shapes on CUDA, little padding on the CPU
-    sampler = BucketSampler(job.pairs, setting.tokens_per_batch, LONGEST, seed=1, multiple=multiple)
+    on_cuda, config, batch = job.device.type == "cuda", job.config, job.config.batch
+    most = setting.tokens_per_batch, batch.max_tokens
+    sampler = BucketSampler(job.pairs, *most, 1, batch.length_multiple, batch.sentences_per_batch)
     source = prefetched((batch for n in itertools.count() for batch in sampler.epoch(n)), on_cuda)
     try:
         if setting.system == OURS:
-            step = our_step(Transformer(job.model, job.vocab, job.vocab).to(job.device), setting)
+            step = our_step(config, build_network(config, *job.vocabs).to(job.device), setting)
         else:
-            step = plain_step(PlainTransformer(job.model, job.vocab), setting.precision)
+            plain = PlainTransformer(config.model, job.vocabs[1])
+            step = plain_step(plain, setting.precision, config.training.label_smoothing)
         rate = timed(step, source, job, LONG_WARM_UP if setting.compiled or on_cuda else WARM_UP)
     except RuntimeError as error:  # a compiler's own errors cannot be pickled
         raise RuntimeError(f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}") from error
@@ -357,31 +364,28 @@ def measure_all(settings: Sequence[Setting], job: Job, rounds: int) -> list[Meas
     return [max(found, key=lambda one: one.tokens_per_s) for found in every if found]
 
 
-def all_settings(on_cpu: bool, peers: Iterable[str], compiled: bool, without: Sequence[str] = ()) -> list[Setting]:
-    """Return ours, the plain loop, and the given peers; on a GPU ours with several batch sizes, eager to compiled.
+def all_settings(job: Job, compiled: bool, without: Sequence[str] = ()) -> list[Setting]:
+    """Return ours and, if the job is that of all systems, the plain loop and the peers; on a GPU ours in three forms.
 
     If `without` names twins, ours alone: with all of them, and without each.
     """
+    ours = partial(Setting, OURS, tokens_per_batch=job.config.batch.tokens_per_batch)
     if without:
-        return [Setting(OURS, precision, without=name) for precision in PRECISIONS for name in ("", *without)]
-    if not on_cpu:
-        kinds = ((False, "graphs"), (False, ""), (True, ""))  # eager, by CUDA graphs, and compiled as well
-        return [
-            Setting(OURS, "bf16", compiled, budget, without) for budget in GPU_BUDGETS for compiled, without in kinds
-        ]
-    ours = [Setting(OURS, precision, c) for c in sorted({False, compiled}) for precision in PRECISIONS]
-    return [*ours, *(Setting(PLAIN, precision) for precision in PRECISIONS), *(Setting(peer, "fp32") for peer in peers)]
+        return [ours(precision, without=name) for precision in PRECISIONS for name in ("", *without)]
+    if job.device.type == "cuda":  # kernel by kernel, by CUDA graphs, and compiled as well
+        return [ours("bf16", without="graphs"), ours("bf16"), ours("bf16", compiled=True)]
+    settings = [ours(precision, compiled=c) for c in sorted({False, compiled}) for precision in PRECISIONS]
+    if job.config.model == COMPARED.model:
+        settings += [Setting(PLAIN, precision) for precision in PRECISIONS]
+    return settings + [Setting(peer, "fp32") for peer in job.peers]
 
 
 def summary(measurements: Sequence[Measurement]) -> dict[str, float]:
     """Return all speeds by names for a line of name=value pairs."""
     figures = {}
     for s, speed in ((one.setting, one.tokens_per_s) for one in measurements):
-        size = "" if s.tokens_per_batch == BUDGET else f"_{s.tokens_per_batch}"
         without = f"_without_{s.without}" if s.without else ""
-        name = (
-            f"{s.system.lower().replace('.', '_')}_{s.precision}{'_compiled' * s.compiled}{without}{size}_tokens_per_s"
-        )
+        name = f"{s.system.lower().replace('.', '_')}_{s.precision}{'_compiled' * s.compiled}{without}_tokens_per_s"
         figures[name] = speed
     return figures
 
@@ -397,14 +401,16 @@ def build_parser() -> Parser:
   python -m bench.train --without byte_dropout               what a part of it is worth
   python -m bench.train --warm_up 1 --seconds 5 --rounds 1   a quick look
   GOMP_SPINCOUNT=300000 python -m bench.train --busy 1       beside another program, with the spinning of libgomp itself
-  python -m bench.train --device cuda --corpus kftt          this project alone, Transformer base, larger batches""",
+  python -m bench.train --config kftt_ja_en                  this project alone, with the settings of a preset
+  python -m bench.train --device cuda                        kftt_ja_en: kernel by kernel, by CUDA graphs, compiled""",
         threads=(torch.get_num_threads(), "CPU threads"),
         warm_up=(60.0, "seconds of each setting that do not count"),
         seconds=(60.0, "seconds of each setting that count"),
         rounds=(3, "rounds, of which the best counts"),
         busy=(0, "other processes that want a core each, meanwhile"),
     )
-    parser.add_argument("--corpus", choices=("tanaka", "kftt", "embedded"), default="tanaka", help="default: tanaka")
+    parser.add_argument("--config", type=Path, metavar="PRESET", help="this project alone, with these settings")
+    parser.add_argument("--corpus", choices=("tanaka", "kftt", "embedded"), help="default: the preset's, or tanaka")
     parser.add_argument("--archive", type=Path, help="local archive or unpacked folder of the corpus")
     for peer in PEERS:
         text = f"virtual environment with {peer.title}"
@@ -430,24 +436,30 @@ def busy(n: int) -> Iterator[None]:
 def prepare(arguments: Namespace, folder: Path) -> tuple[Job, float]:
     """Return all that the settings need, and the operations per target token."""
     require_options_at_least(arguments, threads=1, warm_up=0, seconds=0, rounds=1, busy=0)
-    device = pick_device(arguments.device)
+    device, alone = pick_device(arguments.device), arguments.config
+    if alone is None and device.type == "cuda":
+        alone = Path(ON_A_GPU)
     given = {peer: arguments[peer.package] for peer in PEERS if arguments[peer.package]}
-    if given and device.type == "cuda":
-        raise ValueError("--device cuda measures this project alone: leave out --joeynmt and --eole")
+    if given and alone:
+        raise ValueError(f"{alone} is measured with this project alone: leave out --joeynmt and --eole")
     peers = {peer.title: python_of(peer, environment) for peer, environment in given.items()}
-    data = DataConfig(corpus=arguments.corpus, archive=arguments.archive)
-    corpus = prepare_corpus(data)
-    tokenizers = cached_tokenizers(corpus, data, TokenizerConfig(vocab_size=6000), print)
+    config = TranslationConfig.load(find_settings(alone)) if alone else COMPARED
+    if not isinstance(config.model, TransformerConfig):
+        raise ValueError(f"--config {alone}: its network is no Transformer, whose operations could be counted")
+    given_data = {name: arguments[name] for name in ("corpus", "archive") if arguments[name] is not None}
+    config = replace(config, data=replace(config.data, **given_data))
+    corpus, data = prepare_corpus(config.data), config.data
+    tokenizers = cached_tokenizers(corpus, data, config.tokenizer, print)
     train = cached_tokens(corpus, "train", data, tokenizers, print)
     if peers:
         dev = cached_tokens(corpus, "dev", data, tokenizers, print)
         write_texts({"train": train, "dev": dev}, tokenizers.tgt, folder)
 
-    model, vocab = MODEL if device.type == "cpu" else BASE, len(tokenizers.tgt)
+    vocabs = len(tokenizers.src), len(tokenizers.tgt)
     src, tgt = (side.lengths.astype(np.int64) + 1 for side in train)
-    flops_per_token = float(training_flops(model, vocab, src, tgt).sum() / tgt.sum())
+    flops_per_token = float(training_flops(config.model, vocabs[1], src, tgt).sum() / tgt.sum())
     durations = arguments.warm_up, arguments.seconds
-    return Job(model, train, vocab, device, arguments.threads, *durations, folder, peers), flops_per_token
+    return Job(config, train, vocabs, device, arguments.threads, *durations, folder, peers), flops_per_token
 
 
 def main() -> None:
@@ -457,21 +469,20 @@ def main() -> None:
         job, flops_per_token = prepare(arguments, Path(folder))
         torch.set_num_threads(job.threads)
         peaks = {name: product_peak(dtype, job.device) for name, dtype in PRECISIONS.items()}
-        on_cpu = job.device.type == "cpu"
-        settings = all_settings(on_cpu, job.peers, arguments.compile, arguments.without or ())
+        settings = all_settings(job, arguments.compile, arguments.without or ())
         with busy(arguments.busy):
             measurements = measure_all(settings, job, arguments.rounds)
     if not measurements:
         raise ValueError("nothing could be measured: see the lines above")
     about = {
-        "name": arguments.corpus,
+        "name": arguments.corpus or job.config.name,
         "machine": machine(job.device),
         "warm_up": arguments.warm_up,
         "seconds": arguments.seconds,
         "busy": arguments.busy,
         "spins": os.environ.get("GOMP_SPINCOUNT"),
-        "model": asdict(job.model),
-        "vocab": job.vocab,
+        "config": job.config.plain(),
+        "vocab": job.vocabs[1],
         "mflop_per_target_token": flops_per_token / 1e6,
         "product_gflops": peaks,
         "measurements": [asdict(found) for found in measurements],

@@ -9,7 +9,7 @@ import tarfile
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -25,7 +25,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench import decode, faults, gpu, measure, train
 from bench.decode import CTRANSLATE2, RECOMPUTING
-from bench.train import EOLE, JOEYNMT, MODEL, OURS, PEER_WARM_UP, PEERS, PLAIN
+from bench.results import train_table
+from bench.train import COMPARED, EOLE, JOEYNMT, OURS, PEER_WARM_UP, PEERS, PLAIN
 from config.model import TransformerConfig
 from config.search import Bounds, SearchConfig
 from const.path import ROOT
@@ -69,6 +70,9 @@ REFUSED = """
 bench.decode --run nowhere          | no run nowhere
 bench.decode --json .               | is not a file
 bench.train --joeynmt nowhere       | --joeynmt nowhere: not a virtual environment with JoeyNMT
+bench.train --config demo --eole .  | demo is measured with this project alone: leave out --joeynmt and --eole
+bench.train --config multi30k_de_en_rnn | its network is no Transformer
+bench.train --config demos          | no settings demos: did you mean demo?
 bench.data --folder . --pairs 10    | --pairs 10: give 2,000
 """
 
@@ -144,10 +148,12 @@ def test_decoding_is_compared_with_like_settings() -> None:
 
 @pytest.fixture
 def job(tmp_path: Path) -> train.Job:
-    lengths = [*itertools.islice(itertools.cycle((3, 8, 5, 11)), 60), 0, train.LONGEST]
+    lengths = [*itertools.islice(itertools.cycle((3, 8, 5, 11)), 60), 0, COMPARED.batch.max_tokens]
     sentences = [[4 + (n + i) % 20 for i in range(n)] for n in lengths]
     pairs = TokenPairs(TokenArray.of(sentences, VOCAB), TokenArray.of(sentences[::-1], VOCAB))
-    return train.Job(CONFIG, pairs, VOCAB, CPU, threads=1, warm_up=0.01, seconds=0.1, texts=tmp_path, peers={})
+    config, batch = replace(COMPARED, model=CONFIG), replace(COMPARED.batch, tokens_per_batch=64)
+    config = replace(config, batch=batch)
+    return train.Job(config, pairs, (VOCAB, VOCAB), CPU, 1, warm_up=0.01, seconds=0.1, texts=tmp_path, peers={})
 
 
 def test_tokens_a_second_are_those_of_the_targets_after_the_warm_up(
@@ -166,7 +172,7 @@ def test_tokens_a_second_are_those_of_the_targets_after_the_warm_up(
 def test_each_system_trains_and_its_parts_are_seen(job: train.Job, system: str, precision: str) -> None:
     found = train.measure(train.Setting(system, precision, tokens_per_batch=64), job)
     assert found.tokens_per_s > 0
-    assert found.padding == BucketSampler(job.pairs, 64, train.LONGEST, 1).epoch(0).padding
+    assert found.padding == BucketSampler(job.pairs, 64, COMPARED.batch.max_tokens, 1).epoch(0).padding
     assert set(found.part_ms) == set(RANGES)
 
 
@@ -174,14 +180,14 @@ def test_each_system_trains_and_its_parts_are_seen(job: train.Job, system: str, 
 def test_what_ours_is_measured_without_is_not_used_and_learns_the_same(
     name: str, job: train.Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batch, found = next(iter(BucketSampler(job.pairs, 64, train.LONGEST, 1).epoch(0))), []
+    batch, found = next(iter(BucketSampler(job.pairs, 64, COMPARED.batch.max_tokens, 1).epoch(0))), []
     place, attribute, _ = train.TWINS[name]
     own = getattr(place, attribute)
     monkeypatch.setattr(place, attribute, own)  # restored afterwards
     for without in ("", name):
         torch.manual_seed(1)
         model = Transformer(replace(CONFIG, dropout=0.0, attention_dropout=0.0), VOCAB, VOCAB)
-        step = train.our_step(model, train.Setting(OURS, "fp32", without=without))
+        step = train.our_step(job.config, model, train.Setting(OURS, "fp32", without=without))
         found.append([float(cast(Any, step(batch)).nats) for _ in range(2)])
     assert getattr(place, attribute) is not own
     assert found[0] == pytest.approx(found[1])
@@ -203,10 +209,18 @@ def trained(setting: train.Setting, speed: float) -> train.Measurement:
     return train.Measurement(setting, speed, 1024.0, None, {})
 
 
-@pytest.mark.parametrize("on_cpu", [True, False])
-def test_the_summary_of_training_has_a_figure_for_every_setting(on_cpu: bool) -> None:
-    settings = train.all_settings(on_cpu, ["JoeyNMT", "Eole"], compiled=True)
-    assert len(train.summary([trained(setting, 1.0) for setting in settings])) == len(settings)
+@pytest.mark.parametrize(
+    ("alone", "device", "n_settings"), [(False, "cpu", 4 + 2 + 2), (True, "cpu", 4), (True, "cuda", 3)]
+)
+def test_the_summary_of_training_has_a_figure_for_every_setting(
+    alone: bool, device: str, n_settings: int, job: train.Job
+) -> None:
+    """The plain loop has the network of the toolkits, and no other."""
+    config, peers = (job.config, {}) if alone else (COMPARED, dict.fromkeys(("JoeyNMT", "Eole"), Path()))
+    job = replace(job, config=config, device=torch.device(device), peers=peers)
+    settings = train.all_settings(job, compiled=True)
+    assert {setting.tokens_per_batch for setting in settings} == {config.batch.tokens_per_batch}
+    assert len(train.summary([trained(setting, 1.0) for setting in settings])) == len(settings) == n_settings
 
 
 def test_the_best_round_counts_and_what_lacks_a_compiler_is_left_out(
@@ -226,17 +240,23 @@ def test_the_best_round_counts_and_what_lacks_a_compiler_is_left_out(
     assert "no g++" in capsys.readouterr().out
 
 
+def test_the_table_shows_the_rest_where_our_fastest_form_was_left_out() -> None:
+    found = asdict(trained(train.Setting(OURS, "bf16", without="graphs"), 500.0))
+    about = {"name": "x", "machine": "y", "mflop_per_target_token": 2.0, "product_gflops": {"bf16": 4.0}}
+    *_, row = train_table([about | {"measurements": [found]}]).splitlines()
+    assert row.split(" | ")[1:7] == ["miyako bf16 without graphs", "4,096", "500", "1.00 x", "1.00 x", "25%"]
+
+
 @pytest.mark.gpu
 def test_a_gpu_is_measured_from_begin_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = "bench.train --device cuda --corpus embedded --warm_up 1 --seconds 1 --rounds 1 --json"
+    command = "bench.train --device cuda --config demo --warm_up 1 --seconds 1 --rounds 1 --json"
     monkeypatch.setattr(sys, "argv", [*command.split(), str(tmp_path / "gpu.json")])
     train.main()
     result = json.loads((tmp_path / "gpu.json").read_text())
-    assert len(result["measurements"]) == 2 * len(train.GPU_BUDGETS)
-    assert all(0 < value < 1 for name, value in result["figures"].items() if name.endswith("_of_peak"))
-    assert "miyako_bf16_65536_tokens_per_s=" in capsys.readouterr().out.splitlines()[-1]
+    assert len(result["measurements"]) == 3  # none was left out
+    assert "miyako_bf16_compiled_tokens_per_s=" in capsys.readouterr().out.splitlines()[-1]
 
 
 # other toolkits
@@ -273,17 +293,18 @@ def test_the_peers_do_the_work_that_ours_does(job: train.Job, tmp_path: Path) ->
 
     train.write_texts({"train": job.pairs}, Letters(), tmp_path)  # type: ignore[arg-type]
     src, tgt = ((tmp_path / f"train.{side}").read_text().splitlines() for side in ("src", "tgt"))
-    epoch = BucketSampler(job.pairs, 64, train.LONGEST, 1).epoch(0)
+    epoch = BucketSampler(job.pairs, 64, COMPARED.batch.max_tokens, 1).epoch(0)
     assert len(src) == len(tgt) == len(job.pairs.src) - epoch.n_dropped == 58
     assert sum(len(line.split(" ")) + 1 for line in tgt) == sum(epoch.target_tokens(i) for i in range(len(epoch)))
     joeynmt, eole = (yaml.safe_load((tmp_path / f"{peer.package}.yaml").read_text()) for peer in PEERS)
-    sizes = [MODEL.n_encoder_layers, MODEL.n_heads, MODEL.d_model, MODEL.d_ff]
+    model = COMPARED.model
+    sizes = [model.n_encoder_layers, model.n_heads, model.d_model, model.d_ff]
     for stack in ("encoder", "decoder"):
         assert [joeynmt["model"][stack][n] for n in ("num_layers", "num_heads", "hidden_size", "ff_size")] == sizes
     assert [eole["model"][name] for name in ("layers", "heads", "hidden_size", "transformer_ff")] == sizes
     for settings in (joeynmt, eole):
-        assert settings["training"]["label_smoothing"] == train.SMOOTHING
-        assert settings["training"]["batch_size"] == train.BUDGET
+        assert settings["training"]["label_smoothing"] == COMPARED.training.label_smoothing
+        assert settings["training"]["batch_size"] == COMPARED.batch.tokens_per_batch
 
 
 # a toolkit that logs ever higher speeds
@@ -325,18 +346,21 @@ def test_disturbed_trainings_end_as_undisturbed_ones(tmp_path: Path, monkeypatch
 
 
 def test_both_directions_are_trained_tested_and_kept(tmp_path: Path) -> None:
-    for minutes in ("0.6", "3"):  # on a busy machine the first is over before the training has begun
+    for minutes in ("0.8", "3"):  # on a busy machine the first is over before the training has begun
         out = tmp_path / minutes
-        options = ["--dry_run", "--minutes", minutes, "--out", str(out), "--commit", "abc"]
+        options = ["--dry_run", "--minutes", minutes, "--speed", "0.1", "--out", str(out), "--commit", "abc"]
         command = [sys.executable, "-m", "bench.gpu", *options]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
         if done.returncode == 0:
             break
     assert done.returncode == 0, done.stderr
-    *_, row, _, last = done.stdout.splitlines()
-    assert row.startswith("| kftt_en_ja | ")
-    assert last.startswith("kftt_ja_en_bleu=")
+    assert done.stdout.splitlines()[-1].startswith("kftt_ja_en_bleu=")
+    assert (out / "table.md").read_text() in done.stdout
     result = read_json(out / "result.json")
+    assert [one["setting"]["precision"] for one in result["speed"]["measurements"]] == ["bf16", "fp32"]
+    score = re.escape(result["runs"]["kftt_ja_en"]["nymwa"].partition(",")[0].removeprefix("BLEU = "))
+    assert re.search(rf"^\| kftt_ja_en \|.* \| {score} \|$", done.stdout, re.M)
+    assert re.search(r"^\| kftt_en_ja \|.* \|  \|$", done.stdout, re.M)  # nymwa counts English alone
     assert (result["commit"], list(result["runs"])) == ("abc", ["kftt_trunk", "kftt_ja_en", "kftt_en_ja"])
     assert result["runs"]["kftt_en_ja"]["direction"] == "en-ja"
     with tarfile.open(out / "files.tar.gz") as archive:
@@ -345,7 +369,9 @@ def test_both_directions_are_trained_tested_and_kept(tmp_path: Path) -> None:
         parts = sorted(out.glob(f"{name}.safetensors.*"))
         folder = tmp_path / "kept" / name
         (folder / "model.safetensors").write_bytes(b"".join(part.read_bytes() for part in parts))
-        model = load_run(folder, torch.device("cpu")).model
+        found = load_run(folder, torch.device("cpu"))
+        assert result["runs"][name]["beam"] == found.config.search.beam_size in (1, 2)  # the better one on dev
+        model = found.model
         assert model.output.weight is model.src_embedding.weight
         rates = [report["learning_rate"] for _, report in read_log(folder / "log.jsonl") if report["kind"] == "train"]
         assert rates[-1] < max(rates) / 2  # it fell by the clock
