@@ -41,6 +41,7 @@ TRUNK = "kftt_trunk"  # preset, and name of the run
 TRUNK_SHARE = 0.4  # of the time of training
 MAY_FAIL = (0, 1, 2)  # of what shows and no training needs: its log says why
 PART = 15 * 2**20  # bytes of a file that weights are split into
+OF_TESTS = ("pytest", "beartype", "hypothesis")  # packages that they need besides this project's own
 TESTS = [f"tests/test_{name}.py" for name in ("attention", "batch", "packed", "training")]
 
 
@@ -265,7 +266,7 @@ def main() -> None:
     """Train, test, keep, and print the table."""
     arguments = build_parser().parse_args()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    if lacking := sorted(missing([*project["dependencies"], "pytest", "beartype"])):
+    if lacking := sorted(missing([*project["dependencies"], *OF_TESTS])):
         raise ValueError(f"missing here: {' '.join(lacking)}: install them, or bring their wheels")
     if arguments.out.exists():
         raise ValueError(f"--out {arguments.out} exists already: name a new folder")

@@ -2,16 +2,18 @@
 
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
 import tarfile
 import time
+import tomllib
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, packages_distributions
 from pathlib import Path
 from typing import Any, NoReturn, cast
 from unittest.mock import Mock
@@ -345,12 +347,32 @@ def test_disturbed_trainings_end_as_undisturbed_ones(tmp_path: Path, monkeypatch
 # the run on a GPU, in small and on a CPU: nothing of it needs what a GPU lacks
 
 
-def test_both_directions_are_trained_tested_and_kept(tmp_path: Path) -> None:
+@pytest.fixture
+def bare(tmp_path: Path) -> dict[str, str]:
+    """An environment that lacks all packages but those that training and its tests need, as a borrowed GPU's may."""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["poetry"]["group"]
+    spared = {name for group in groups.values() for name in group["dependencies"]}
+    spared -= {*gpu.OF_TESTS, "sacrebleu"}
+    installed = packages_distributions().items()
+    modules = [module for module, packages in installed if spared & {name.replace("_", "-") for name in packages}]
+    assert {"fastapi", "prometheus_client", "ctranslate2", "optuna", "transformers"} <= set(modules)
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({modules}))\n")
+    return os.environ | {"PYTHONPATH": str(tmp_path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
+def test_tests_of_a_gpu_are_collected_without_packages_of_other_commands(bare: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", "gpu", *gpu.TESTS]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=bare, check=False)
+    assert done.returncode == 0, done.stdout
+    assert {line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line} == set(gpu.TESTS)
+
+
+def test_both_directions_are_trained_tested_and_kept(tmp_path: Path, bare: dict[str, str]) -> None:
     for minutes in ("0.8", "3"):  # on a busy machine the first is over before the training has begun
         out = tmp_path / minutes
         options = ["--dry_run", "--minutes", minutes, "--speed", "0.1", "--out", str(out), "--commit", "abc"]
         command = [sys.executable, "-m", "bench.gpu", *options]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=bare, check=False)
         if done.returncode == 0:
             break
     assert done.returncode == 0, done.stderr
