@@ -20,6 +20,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NoReturn
+from unittest.mock import Mock
 from zlib import crc32
 
 import numpy as np
@@ -1120,6 +1121,29 @@ def test_a_killed_process_is_said_so_in_one_line(
     monkeypatch.setattr(ProcessPoolExecutor, "map", lambda pool, *_: [pool.submit(os._exit, 1).result()])
     with pytest.raises(ValueError, match=r"^a process that encodes text was killed: is there enough memory for \d+"):
         sampled(long_corpus, root)[1](0)
+
+
+def test_the_ids_of_the_next_epoch_are_made_meanwhile_and_a_failure_is_raised_when_they_are_needed(
+    long_corpus: Corpus, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = ids_of(sampled(long_corpus, tmp_path / "other")[1](1).src)
+    tokenizers = cached_tokenizers(long_corpus, DATA, SUBWORDS, quiet, root)
+    said: list[str] = []
+    tokens = training_tokens(long_corpus, DATA, tokenizers, 0.3, 1, said.append, root, ahead=True)
+
+    def meanwhile(epoch: int) -> list[list[int]]:
+        before = {*threading.enumerate()}
+        found = ids_of(tokens(epoch).src)
+        for thread in {*threading.enumerate()} - before:
+            thread.join(60)
+        return found
+
+    meanwhile(0)
+    monkeypatch.setattr(ids, "_encoded", Mock(side_effect=OSError("no space left")))
+    assert meanwhile(1) == expected
+    assert [line.partition("(")[2] for line in said if "Encoding" in line] == ["sampling sub-words for epoch 1)"]
+    with pytest.raises(OSError, match="no space left"):
+        tokens(2)
 
 
 def test_the_ids_of_an_epoch_are_kept_until_a_later_one_is_asked_for(

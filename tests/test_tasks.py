@@ -51,6 +51,7 @@ from tests.tiny import (
 )
 from tests.tree import assert_drawn_by
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
+from utils.dataset.corpus import training_tokens
 from utils.dataset.ids import cached_tokenizer
 from utils.dataset.labelled import LabelledText
 from utils.dataset.monolingual import MonolingualCorpus, prepare_monolingual
@@ -502,6 +503,17 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Texts:
     for name in (*rooted, "cached_tokenizers", "cached_tokens", "training_tokens"):
         monkeypatch.setattr(translation, name, partial(getattr(translation, name), root=tmp_path))
     return Texts(replace(CONFIG, data=DataConfig(**files)), tmp_path)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_sub_words_of_the_next_epoch_are_sampled_ahead_for_a_gpu(
+    device: str, texts: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Mock(side_effect=partial(training_tokens, root=texts.root))
+    monkeypatch.setattr(translation, "training_tokens", asked)
+    monkeypatch.setattr(translation, "pick_device", lambda _: torch.device(device))
+    texts.task()
+    assert asked.call_args.kwargs["ahead"] == (device == "cuda")
 
 
 def test_a_validation_translates_the_first_dev_sentences_greedily(

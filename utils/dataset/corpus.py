@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from threading import Thread
 from typing import Literal, NamedTuple
 
 from config.data import OWN_TEXTS, DataConfig, TokenizerConfig, primary_language
@@ -270,15 +271,21 @@ def training_tokens(
     seed: int,
     log: Log,
     root: Path = CORPUS,
+    ahead: bool = False,
 ) -> Callable[[int], TokenPairs]:
     """Return a function that gives the ids of the training text for each epoch: always the same, or sampled again.
 
     How a line is segmented depends only on the seed, the epoch and the block of lines that it is in. The ids of an
-    epoch are kept until a later epoch is requested, so that an interrupted training finds them again.
+    epoch are kept until a later epoch is requested, so that an interrupted training finds them again. Those of the next
+    one are made meanwhile (`ahead`) where a GPU would wait for them; a CPU has the same work to do now or later.
     """
     if not sampling:
         pairs = cached_tokens(corpus, "train", data, tokenizers, log, root)
         return lambda _: pairs
+
+    def prepare(epoch: int) -> None:
+        with suppress(Exception):  # of a full disk, say: it is raised when the epoch is requested
+            _encoded(corpus, data, tokenizers, lambda _: None, root, Sampling(sampling, seed, epoch))
 
     def tokens(epoch: int) -> TokenPairs:
         pairs = None
@@ -286,6 +293,8 @@ def training_tokens(
             folder = _encoded(corpus, data, tokenizers, log, root, Sampling(sampling, seed, epoch))
             with suppress(FileNotFoundError):  # another training, epochs ahead, has just removed it: make it again
                 pairs = TokenPairs.load(folder)
+        if ahead:
+            Thread(target=prepare, args=[epoch + 1], daemon=True).start()
         stem = folder.name.removesuffix(str(epoch))
         for other in folder.parent.glob(f"{stem}*"):
             if int(other.name.removeprefix(stem)) < epoch:

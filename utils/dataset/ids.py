@@ -16,6 +16,7 @@ from multiprocessing import get_context
 from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import current_thread, main_thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -234,9 +235,10 @@ def cached_ids(
         if sampling is None or n_lines < _WORTH_PROCESSES:
             encoded: Iterator[Encoded] = map(partial(_encoded, tokenizers, sampling), blocks)
         else:
-            encoded = _sampled_by_processes(tokenizers, sampling, blocks)
+            encoded = _sampled_by_processes(tokenizers, sampling, blocks, folder)
         n_blocks = -(-n_lines // BLOCK) * len(files)
-        bar = tqdm(encoded, total=n_blocks, unit=" lines", unit_scale=BLOCK, leave=False, disable=None)
+        hidden = None if current_thread() is main_thread() else True  # beside the bar of the training
+        bar = tqdm(encoded, total=n_blocks, unit=" lines", unit_scale=BLOCK, leave=False, disable=hidden)
         for side, of_side in groupby(bar, itemgetter(0)):
             ids: Iterator[list[list[int]]] = (of_block for _, of_block in of_side)
             if more is not None and side == 0:
@@ -273,12 +275,14 @@ def _retagged(
         line += len(block)
 
 
-def _sampled_by_processes(tokenizers: TokenizerPair, sampling: Sampling, blocks: Iterator[Block]) -> Iterator[Encoded]:
+def _sampled_by_processes(
+    tokenizers: TokenizerPair, sampling: Sampling, blocks: Iterator[Block], draft: Path
+) -> Iterator[Encoded]:
     # a fork of a process with threads may hang, so processes are forked from one that has only imported modules
     context = get_context("forkserver")
     context.set_forkserver_preload(["utils.dataset.batch"])
     n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # not on macOS
-    with TemporaryDirectory(prefix="miyako-") as folder:
+    with TemporaryDirectory(dir=draft) as folder:
         tokenizers.save(Path(folder))
         # Ctrl-C is for the parent process
         pool = ProcessPoolExecutor(n, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))

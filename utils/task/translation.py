@@ -27,6 +27,7 @@ from utils.dataset.corpus import (
 )
 from utils.dataset.ids import TokenPairs
 from utils.dataset.text import ParallelFiles, ParallelText, lines_of, read_parallel
+from utils.device import pick_device
 from utils.evaluation.judge import Validator
 from utils.evaluation.metric import corpus_metrics, measure
 from utils.file import write_lines
@@ -94,7 +95,8 @@ class TranslationTask(Task):
         self.about = about | facts(corpus.fingerprint(), corpus.rebuilt)
 
         def sampler(corpus: Corpus, vocabulary: TokenizerPair) -> BucketSampler:
-            text = training_tokens(corpus, data, vocabulary, config.tokenizer.sampling, plan.seed, log)
+            sampling, on_a_gpu = config.tokenizer.sampling, pick_device(plan.device).type == "cuda"
+            text = training_tokens(corpus, data, vocabulary, sampling, plan.seed, log, ahead=on_a_gpu)
             return self.cut(text, plan.seed)
 
         forward = sampler(corpus, self.vocabulary)
