@@ -51,7 +51,6 @@ class Scale(NamedTuple):
     trunk: Mapping[str, Any]  # settings beside those of the preset
     branch: Mapping[str, Any]
     device: str
-    warm_up: float  # of each form of a step, before it is measured
     start: float  # of a training: imports, texts, network
     test: float  # of both translators at the end, and of finding their search
     tried: Sequence[str]  # searches
@@ -71,7 +70,6 @@ FULL = Scale(
     },
     branch={"training.validate_every": 3000, "training.bleu_sentences": None},
     device="cuda",
-    warm_up=8,
     start=15,
     test=110,
     tried=("--beams", "4", "8", "--length_penalties", "0.6", "1", "1.4", "--limit", "300"),
@@ -95,7 +93,6 @@ SMALL = Scale(
     },
     branch={},
     device="cpu",
-    warm_up=0,
     start=5,
     test=10,
     tried=("--beams", "1", "2", "--length_penalties", "1", "--limit", "20"),
@@ -182,7 +179,7 @@ class Bench:
             self.finish("tests", self.start("tests", "-m", "pytest", "-q", "-m", "gpu", *TESTS), MAY_FAIL)
         self.finish("prepare", preparing)
         if self.speed:
-            measured = ["--warm_up", f"{scale.warm_up}", "--seconds", f"{self.speed}", "--rounds", "1"]
+            measured = ["--warm_up", "0", "--seconds", f"{self.speed}", "--rounds", "1"]  # after some steps
             measured += ["--device", scale.device, "--config", str(settings), "--json", str(self.speeds)]
             self.finish("speed", self.start("speed", "-m", "bench.train", *measured), MAY_FAIL)
         left = self.deadline - time.monotonic() - scale.test - 2 * scale.start

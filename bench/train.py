@@ -64,7 +64,8 @@ COMPARED = TranslationConfig(  # with the other toolkits, whose settings in peer
     training=TranslationTrainingConfig(label_smoothing=0.1),
 )
 ON_A_GPU = "kftt_ja_en"  # the preset measured there
-WARM_UP, LONG_WARM_UP = 3, 30  # fewest steps that do not count; more if each shape needs compilation or allocation
+WARM_UP, LONG_WARM_UP = 3, 30  # fewest steps that do not count; more if each shape needs compilation
+ON_CUDA = 40  # batches, at random, which come again and again: each is recorded or compiled for before the time counts
 PEER_WARM_UP = 3  # fewest log lines that do not count
 PROFILED = 5  # steps whose parts are profiled
 
@@ -329,14 +330,18 @@ def measure(setting: Setting, job: Job) -> Measurement:
     on_cuda, config, batch = job.device.type == "cuda", job.config, job.config.batch
     most = setting.tokens_per_batch, batch.max_tokens
     sampler = BucketSampler(job.pairs, *most, 1, batch.length_multiple, batch.sentences_per_batch)
-    source = prefetched((batch for n in itertools.count() for batch in sampler.epoch(n)), on_cuda)
+    batches: Iterator[Batch] = (batch for n in itertools.count() for batch in sampler.epoch(n))
+    warm_up = LONG_WARM_UP if setting.compiled else WARM_UP
+    if on_cuda:
+        batches, warm_up = itertools.cycle([*itertools.islice(batches, ON_CUDA)]), 3 * ON_CUDA
+    source = prefetched(batches, on_cuda)
     try:
         if setting.system == OURS:
             step = our_step(config, build_network(config, *job.vocabs).to(job.device), setting)
         else:
             plain = PlainTransformer(config.model, job.vocabs[1])
             step = plain_step(plain, setting.precision, config.training.label_smoothing)
-        rate = timed(step, source, job, LONG_WARM_UP if setting.compiled or on_cuda else WARM_UP)
+        rate = timed(step, source, job, warm_up)
     except RuntimeError as error:  # a compiler's own errors cannot be pickled
         raise RuntimeError(f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}") from error
     peak = peak_memory(job.device) / 2**20
