@@ -87,7 +87,7 @@ def masked_language_loss(net: BertForPreTraining, batch: MaskedBatch, _memory: N
 def classification_loss(net: BertClassifier, batch: LabelledBatch, _memory: None = None) -> Loss:
     """Cross-entropy of the class of each text, also as NLL; every text counts the same, however long it is."""
     nats = F.cross_entropy(net(batch.ids).float(), batch.label, reduction="sum")
-    return Loss(nats, torch.tensor(len(batch.label), device=nats.device), nats.detach())
+    return Loss(nats, nats.new_full((), len(batch.label), dtype=torch.long), nats.detach())
 
 
 def recurrent_loss(net: TransformerXL, batch: SegmentBatch, memory: Sequence[Any] | None = None) -> Loss:
