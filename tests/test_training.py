@@ -852,7 +852,7 @@ def test_no_step_waits_for_the_gpu_or_mixes_devices(
         batch = batch_of_task()
         for _ in range(2):  # the second with a memory, for which a table of positions grows
             trainer.meter.count(9, [], trainer.train_step([batch, batch]))
-        with NoCopies():
+        with NoCopies():  # type: ignore[no-untyped-call]
             update = trainer.train_step([batch, batch])
         values = [*update, cast(Tensor, trainer.meter.sums.nats), trainer.val_step(batch).nats]
     assert {value.device.type for value in values} == {"cuda"}
