@@ -122,7 +122,11 @@ def decoders(setting: Setting, job: Job) -> Iterator[tuple[int | None, int, Deco
     """Yield the batch sizes (None: by token budget) and numbers of threads to try for a setting, with a decoder."""
     if setting.system != CTRANSLATE2:
         translator = our_translator(setting, job)
-        yield None, job.threads, lambda sources: [found[0].ids for found in translator.search_ids(sources)]
+
+        def decode_ours(sources: list[list[int]]) -> list[list[int]]:
+            return [found[0].ids for found in translator.find([*map(translator.request, sources)])]
+
+        yield None, job.threads, decode_ours
         return
     tokenizers = load_tokenizers(job.run)
     ids = id_of_each(tokenizers.tgt)

@@ -35,6 +35,7 @@ from const.path import ROOT
 from models.transformer import Transformer
 from tests.tiny import MODEL as TINY
 from tests.tiny import TEXT, run, sources, tokenizers, translating
+from tests.tree import asked
 from utils.dataset.batch import Batch, BucketSampler
 from utils.dataset.ids import TokenArray, TokenPairs
 from utils.export.ctranslate2 import to_ctranslate2
@@ -111,7 +112,7 @@ def test_operations_counted_by_hand_are_those_that_torch_counts() -> None:
 
 def test_a_search_without_caches_finds_the_same() -> None:
     model, src = translating(), sources(5, 3, 7)
-    rest = src, [Bounds(0, 9)] * 3, SearchConfig(beam_size=3)
+    rest = asked(src, [Bounds(0, 9)] * 3), SearchConfig(beam_size=3)
     cached, anew = beam_search(model, *rest), beam_search(decode.Recomputing(model), *rest)
     assert [[found.ids for found in n_best] for n_best in anew] == [[found.ids for found in n] for n in cached]
 

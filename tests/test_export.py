@@ -37,6 +37,7 @@ from models.transformer import Transformer
 from tests import hugging_face, tiny
 from tests.hugging_face import VOCAB
 from tests.tiny import MODEL, TEXT, Outcome, lively, outcome, run, sources, tokenizers, translating
+from tests.tree import asked
 from utils.config import TranslationConfig
 from utils.dataset.batch import padded
 from utils.dataset.embedded import generate
@@ -58,6 +59,7 @@ from utils.search.beam import beam_search
 from utils.search.forced import token_log_probs
 from utils.search.inspection import Inspector
 from utils.search.sampling import greedy_search
+from utils.search.translator import Request
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, train_tokenizers
 from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
@@ -134,8 +136,9 @@ def test_ctranslate2_says_the_same_and_finds_it_as_likely(changes: dict[str, Any
     texts = SOURCES + any_pieces(draw, *range(1, 31))
     prefixes = any_pieces(draw, *draw.choices((0, 0, 1, 5), k=len(texts)))
     bounds = [Bounds(least, least + draw.randint(1, 11)) for least in draw.choices((0, 0, 3, 9), k=len(texts))]
-    ours = [found.ids for found in greedy_search(model, padded(texts), bounds, search, prefixes)]
-    assert [found[0].ids for found in theirs.search(texts, bounds, search, prefixes)] == ours
+    requests = list(map(Request, texts, bounds, prefixes))
+    ours = [found.ids for found in greedy_search(model, requests, search)]
+    assert [found[0].ids for found in theirs.search(requests, search)] == ours
     assert len({tuple(ids) for ids in ours}) > 20
     targets = [[], [UNK_ID], *pair.tgt.encode(TEXT.tgt[::4])]
     texts = texts[: len(targets)]
@@ -152,8 +155,9 @@ def test_scores_are_log_probabilities_over_our_penalty(search: SearchConfig, tmp
         model.output.bias[:EOS_ID] = -50.0  # <pad>, <unk> and <s>, whose probability it would share out
     theirs, texts = exported(model, tmp_path), SOURCES[::2]
     bounds = [Bounds(0, draw.randint(1, 11)) for _ in texts]
-    for prefixes in (None, any_pieces(draw, *draw.choices((0, 1, 5), k=len(texts)))):
-        found = theirs.search(texts, bounds, search, prefixes)
+    nothing: list[list[int]] = [[] for _ in texts]
+    for prefixes in (nothing, any_pieces(draw, *draw.choices((0, 1, 5), k=len(texts)))):
+        found = theirs.search(list(map(Request, texts, bounds, prefixes)), search)
         for source, bound, hypotheses in zip(texts, bounds, found, strict=True):
             log_probs = token_log_probs(model, [source] * len(hypotheses), [one.ids for one in hypotheses])
             expected = [sum(each) / search.penalty(len(each)) for each in log_probs]
@@ -161,14 +165,14 @@ def test_scores_are_log_probabilities_over_our_penalty(search: SearchConfig, tmp
             assert scores == pytest.approx(expected, abs=1e-3)
             assert scores == sorted(scores, reverse=True)
             assert len({tuple(one.ids) for one in hypotheses}) == len(hypotheses) <= width
-            assert prefixes or all(len(one.ids) < bound.most for one in hypotheses)
+            assert any(prefixes) or all(len(one.ids) < bound.most for one in hypotheses)
         assert sum(map(len, found)) > 0.4 * width * len(texts)
 
 
 def test_a_beam_finds_what_ours_finds(tmp_path: Path) -> None:
-    model, search, bounds = learned(), SearchConfig(4, 0.6), [Bounds(0, 40)] * len(SOURCES)
-    ours = [found[0] for found in beam_search(model, padded(SOURCES), bounds, search, n_best=1)]
-    theirs = [found[0] for found in exported(model, tmp_path).search(SOURCES, bounds, search)]
+    model, search, requests = learned(), SearchConfig(4, 0.6), [Request(source, Bounds(0, 40)) for source in SOURCES]
+    ours = [found[0] for found in beam_search(model, requests, search, n_best=1)]
+    theirs = [found[0] for found in exported(model, tmp_path).search(requests, search)]
     assert sum(a.ids == b.ids for a, b in zip(ours, theirs, strict=True)) > 0.95 * len(SOURCES)
     assert sum(a.score - b.score for a, b in zip(ours, theirs, strict=True)) < 0.05 * len(SOURCES)
 
@@ -263,7 +267,8 @@ def farthest(run: Run, theirs: Any, src: Tensor, tgt: Tensor) -> float:
 def greedy(run: Run, theirs: Any, src: Tensor, **options: int) -> tuple[list[list[int]], list[list[int]]]:
     """What both say, without their special tokens."""
     search = SearchConfig(1, no_repeat_ngram=options.get("no_repeat_ngram_size", 0))
-    ours = greedy_search(run.transformer, src, [Bounds(0, run.config.model.max_length)] * len(src), search)
+    requests = asked(src, [Bounds(0, run.config.model.max_length)] * len(src))
+    ours = greedy_search(run.transformer, requests, search)
     found = theirs.generate(input_ids=src, attention_mask=(src != PAD_ID).long(), num_beams=1, **options)
     return [one.ids for one in ours], [[i for i in row if i >= len(SPECIAL_TOKENS)] for row in found.tolist()]
 

@@ -19,6 +19,7 @@ from layers.additive_attention import AdditiveAttention
 from layers.packed import packed
 from models.recurrent import RecurrentTranslator
 from tests.tiny import TEXT, TOKENIZER, assert_learned, drawn, reversed_rightly, sources, tokenizers
+from tests.tree import asked
 from utils.config import RecurrentTranslationConfig
 from utils.export.safetensors import load_safetensors, write_safetensors
 from utils.load import load_run
@@ -138,13 +139,13 @@ def test_it_learns_to_reverse() -> None:
 
 def test_a_beam_of_one_is_greedy_and_a_batch_changes_nothing() -> None:
     model, src = lively(replace(TINY, tie="target"), 20, 23), sources(5, 2, 7, 1, 3)
-    bounds = [Bounds(0, 9)] * len(src)
-    greedy = greedy_search(model, src, bounds, SearchConfig(beam_size=1))
-    ones = [one for (one,) in beam_search(model, src, bounds, SearchConfig(beam_size=1))]
+    requests = asked(src, [Bounds(0, 9)] * len(src))
+    greedy = greedy_search(model, requests, SearchConfig(beam_size=1))
+    ones = [one for (one,) in beam_search(model, requests, SearchConfig(beam_size=1))]
     assert [one.ids for one in ones] == [one.ids for one in greedy]
-    together = beam_search(model, src, bounds, SearchConfig(beam_size=4))
-    for row, found in zip(src, together, strict=True):
-        (alone,) = beam_search(model, row[None, : int((row != PAD_ID).sum())], bounds[:1], SearchConfig(beam_size=4))
+    together = beam_search(model, requests, SearchConfig(beam_size=4))
+    for request, found in zip(requests, together, strict=True):
+        (alone,) = beam_search(model, [request], SearchConfig(beam_size=4))
         assert [one.ids for one in alone] == [one.ids for one in found]
     # what a search says of its best is what forced decoding says of it
     given = [found[0].ids for found in together]

@@ -24,7 +24,7 @@ from const.token import BOS, BOS_ID, EOS, EOS_ID, UNK_ID
 from layers.packed import packed
 from models.transformer import Transformer
 from tests.tiny import MODEL, TEXT, lively, sources, tagged_tokenizers, tokenizers, translating, written_out
-from tests.tree import Ids, Tree, assert_drawn_by, real, repeats, up_to
+from tests.tree import Ids, Tree, asked, assert_drawn_by, real, repeats, up_to
 from utils.search import beam, forced, inspection
 from utils.search.beam import batch_height, beam_search, drop_finished, largest
 from utils.search.constraint import NEVER, Ensemble, Searchable
@@ -43,7 +43,7 @@ from utils.search.forced import (
 from utils.search.glossary import Glossary, Wanted
 from utils.search.inspection import Inspector, WordAligner
 from utils.search.sampling import candidates, greedy_search, inverse_cdf, sample
-from utils.search.translator import Translator, by_expected_chrf, pairwise_chrf, within_budget
+from utils.search.translator import Request, Translator, by_expected_chrf, pairwise_chrf, within_budget
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, id_of_each
 
 CPU = torch.device("cpu")
@@ -96,7 +96,7 @@ def test_penalties_are_those_of_gnmt_and_of_the_length() -> None:
 def test_a_beam_wider_than_the_tree_finds_every_sequence_that_the_rules_allow(ngram: int, config: SearchConfig) -> None:
     tree, config = Tree(7, seed=2), replace(config, beam_size=100, no_repeat_ngram=ngram)
     bounds, prefixes = [Bounds(2, 4), Bounds(0, 2), Bounds(1, 3), Bounds(3, 4), Bounds(2, 3)], PREFIXES
-    found = beam_search(tree, SRC, bounds, config, prefixes)
+    found = beam_search(tree, asked(SRC, bounds, prefixes), config)
     for row, source in enumerate(SOURCES):
         assert same(found[row], tree.all_translations(source, config, bounds[row], prefixes[row])), row
 
@@ -126,7 +126,7 @@ def test_it_is_the_patient_search_whatever_is_asked(
     src = sources(*(row[0] for row in rows), seed=seed)
     bounds = [Bounds(min(least, most - 1), most) for _, least, most, _ in rows]
     prefixes = [tuple(min(token, vocab - 1) for token in row[-1]) for row in rows]
-    found = beam_search(tree, src, bounds, config, prefixes)
+    found = beam_search(tree, asked(src, bounds, prefixes), config)
     for row, n_best in enumerate(found):
         ours, theirs = (
             [score for _, score in hypotheses]
@@ -144,7 +144,7 @@ def test_fewer_that_must_be_the_best_are_found_sooner(config: SearchConfig) -> N
         spoken.append(0)
         for seed in range(4):
             tree = Tree(8, seed, eos=1.0)
-            found = beam_search(tree, SRC, bounds, config, n_best=wanted)
+            found = beam_search(tree, asked(SRC, bounds), config, n_best=wanted)
             spoken[-1] += sum(map(len, tree.steps))
             is_early |= len(tree.steps) < 12
             for row, source in enumerate(SOURCES):
@@ -162,13 +162,12 @@ def test_what_a_search_chose_among_can_be_watched_and_leads_to_what_it_found(see
     bounds = up_to(9)
     found = beam_search(
         Tree(8, seed, eos=1.0),
-        src,
-        bounds,
+        asked(src, bounds),
         config,
         # a copy: the search goes on in these tensors
         on_step=lambda step: steps.append(beam.BeamStep(*(part.clone() for part in step))),
     )
-    assert found == beam_search(Tree(8, seed, eos=1.0), src, bounds, config)
+    assert found == beam_search(Tree(8, seed, eos=1.0), asked(src, bounds), config)
     prefixes: list[list[int]] = [[]]
     ended: list[Hypothesis] = []
     for step in steps:
@@ -189,7 +188,7 @@ def test_what_a_search_chose_among_can_be_watched_and_leads_to_what_it_found(see
 
 def test_a_step_reads_one_token_a_row_and_whoever_has_finished_leaves() -> None:
     tree = Tree(9, eos=-100.0)
-    beam_search(tree, SRC, FREE, SearchConfig(3))
+    beam_search(tree, asked(SRC, FREE), SearchConfig(3))
     assert tree.starts == [5]  # a source is read once, and never copied for a beam
     assert [len(tokens) for tokens in tree.steps] == [5, 15, 15, 15, 12, 12, 9, 6, 3]
     assert tree.steps[0] == [BOS_ID] * 5
@@ -260,7 +259,7 @@ def n_missing(ids: list[int], terms: Sequence[str], glued: str = "--") -> int:
 def test_a_wide_beam_finds_the_best_sequences_that_have_the_terms(terms: list[str], glued: str) -> None:
     config, bounds = SearchConfig(130), up_to(5, 4, 5, 3, 5)
     tree = Tree(7, seed=3)
-    found = beam_search(tree, SRC, bounds, config, wanted=[looking_for(*terms, glued=glued)] * 5)
+    found = beam_search(tree, asked(SRC, bounds, wanted=[looking_for(*terms, glued=glued)] * 5), config)
     for row, source in enumerate(SOURCES):
         every = tree.all_translations(source, config, bounds[row])
         expected = [one for one in every if not n_missing(one.ids, terms, glued)]
@@ -272,21 +271,23 @@ def test_a_wide_beam_finds_the_best_sequences_that_have_the_terms(terms: list[st
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_narrow_beam_finds_the_terms_whatever_is_searched_for_beside_them(seed: int) -> None:
-    asked = [["4"], ["45", "67"], [], ["8", "8", "8"], ["456", "654"]]
+    every = [["4"], ["45", "67"], [], ["8", "8", "8"], ["456", "654"]]
     tree, config = Tree(9, seed, eos=1.0), SearchConfig(beam_size=1 + seed)
-    wanted = [looking_for(*terms) for terms in asked]
-    found = beam_search(tree, SRC, up_to(12, 12, 12, 12, 12), config, wanted=wanted, n_best=1)
-    assert [n_missing(found[row][0].ids, terms) for row, terms in enumerate(asked)] == [0] * 5
+    wanted = [looking_for(*terms) for terms in every]
+    found = beam_search(tree, asked(SRC, up_to(12, 12, 12, 12, 12), wanted=wanted), config, n_best=1)
+    assert [n_missing(found[row][0].ids, terms) for row, terms in enumerate(every)] == [0] * 5
     for row in range(5):
-        (alone,) = beam_search(tree, SRC[row : row + 1], up_to(12), config, wanted=[wanted[row]], n_best=1)
+        (alone,) = beam_search(tree, asked(SRC[row : row + 1], up_to(12), wanted=[wanted[row]]), config, n_best=1)
         assert same(found[row][:1], alone[:1])
-    (plain,) = beam_search(tree, SRC[2:3], up_to(12), config, n_best=1)
+    (plain,) = beam_search(tree, asked(SRC[2:3], up_to(12)), config, n_best=1)
     assert same(found[2][:1], plain[:1])
 
 
 def test_where_there_is_no_room_for_all_terms_the_most_are_kept() -> None:
     for terms, n_left in ((["45", "67"], 1), (["4567"], 1), (["4", "5", "6", "7", "8"], 2)):
-        found = beam_search(Tree(9), SRC, up_to(4, 4, 4, 4, 4), SearchConfig(3), wanted=[looking_for(*terms)] * 5)
+        found = beam_search(
+            Tree(9), asked(SRC, up_to(4, 4, 4, 4, 4), wanted=[looking_for(*terms)] * 5), SearchConfig(3)
+        )
         assert [n_missing(best.ids, terms) for best, *_ in found] == [n_left] * 5
 
 
@@ -300,10 +301,10 @@ def test_each_token_is_the_likeliest_that_may_follow_those_before_it(seed: int, 
     tree, config = Tree(vocab=9, seed=seed), SearchConfig(length_penalty=alpha, no_repeat_ngram=ngram)
     nothing: list[Ids] = [()] * len(SRC)
     for bounds, prefixes in (FREE, nothing), (RULED, PREFIXES):
-        found = greedy_search(tree, SRC, bounds, config, prefixes)
+        found = greedy_search(tree, asked(SRC, bounds, prefixes), config)
         rows = zip(SOURCES, bounds, prefixes, strict=True)
         assert same(found, [tree.greedy(source, config, bound, prefix) for source, bound, prefix in rows])
-    assert greedy_search(tree, SRC, FREE, config) == greedy_search(tree, SRC, FREE, config, nothing)
+    assert greedy_search(tree, asked(SRC, FREE), config) == greedy_search(tree, asked(SRC, FREE, nothing), config)
 
 
 # sampling
@@ -311,7 +312,7 @@ def test_each_token_is_the_likeliest_that_may_follow_those_before_it(seed: int, 
 
 def draw(tree: Tree, sampling: SamplingConfig, bounds: list[Bounds]) -> Counter[Ids]:
     """How often each translation of the first source is drawn."""
-    (found,) = sample(tree, SRC[:1], bounds, PLAIN, sampling, [0])
+    (found,) = sample(tree, asked(SRC[:1], bounds), PLAIN, sampling)
     assert len(found) == sampling.n_samples
     return Counter(tuple(ids) for ids, _ in found)
 
@@ -366,7 +367,7 @@ def test_what_is_drawn_depends_on_seed_and_number_alone() -> None:
     tree, src = Tree(60, eos=-9.0), SRC[:1]
 
     def drawn(seed: int, number: int) -> Ids:
-        return (*sample(tree, src, up_to(12), PLAIN, SamplingConfig(seed=seed), [number])[0][0].ids,)
+        return (*sample(tree, asked(src, up_to(12), numbers=[number]), PLAIN, SamplingConfig(seed=seed))[0][0].ids,)
 
     outcomes = {(seed, number): drawn(seed, number) for seed in range(5) for number in (0, 1, 2, 2**40)}
     assert len({*outcomes.values()}) == 20
@@ -380,7 +381,7 @@ def test_rules_are_kept_and_scores_are_the_models_own(ngram: int, temperature: f
     prefixes: list[Ids] = [(), (4,), (5, 4, 4, 6, 6), (6, 6), ()]  # one longer than its bounds
     config = SearchConfig(length_penalty=0.7, no_repeat_ngram=ngram)
     tree = Tree(8, seed=6, forbidden=3.0)
-    found = sample(tree, SRC, bounds, config, SamplingConfig(30, temperature), range(5), prefixes)
+    found = sample(tree, asked(SRC, bounds, prefixes), config, SamplingConfig(30, temperature))
     for row, source in enumerate(SOURCES):
         possible = {(*ids,): score for ids, score in tree.all_translations(source, config, bounds[row], prefixes[row])}
         for ids, score in found[row]:
@@ -391,11 +392,11 @@ def test_rules_are_kept_and_scores_are_the_models_own(ngram: int, temperature: f
 
 # all searches, and ensembles
 
-Search = Callable[[Searchable[Any], Tensor, list[Bounds], Sequence[int]], list[list[Hypothesis]]]
+Search = Callable[[Searchable[Any], list[Request]], list[list[Hypothesis]]]
 SEARCHES: list[Search] = [
-    lambda model, src, bounds, _: [[best] for best in greedy_search(model, src, bounds, SearchConfig())],
-    lambda model, src, bounds, _: beam_search(model, src, bounds, SearchConfig(3, no_repeat_ngram=2)),
-    lambda model, src, bounds, numbers: sample(model, src, bounds, PLAIN, SamplingConfig(4, top_p=0.95), numbers),
+    lambda model, requests: [[best] for best in greedy_search(model, requests, SearchConfig())],
+    lambda model, requests: beam_search(model, requests, SearchConfig(3, no_repeat_ngram=2)),
+    lambda model, requests: sample(model, requests, PLAIN, SamplingConfig(4, top_p=0.95)),
 ]
 
 
@@ -404,10 +405,10 @@ searches = pytest.mark.parametrize("search", SEARCHES, ids=["greedy", "beam", "s
 
 @searches
 def test_company_and_order_do_not_matter(search: Search) -> None:
-    together = search(NETWORK, SRC, FREE, range(5))
-    shuffled = search(NETWORK, SRC[ORDER], [FREE[i] for i in ORDER], ORDER)
+    together = search(NETWORK, requests := asked(SRC, FREE))
+    shuffled = search(NETWORK, [requests[i] for i in ORDER])
     for place, row in enumerate(ORDER):
-        alone = search(NETWORK, torch.tensor([SOURCES[row]]), [FREE[row]], [row])[0]
+        alone = search(NETWORK, [requests[row]])[0]
         assert same(shuffled[place], together[row])
         assert same(alone, together[row])
     assert len({tuple(n_best[0].ids) for n_best in together}) == len(SRC)
@@ -416,7 +417,7 @@ def test_company_and_order_do_not_matter(search: Search) -> None:
 @searches
 def test_what_is_no_number_is_no_translation(search: Search) -> None:
     with pytest.raises(ValueError, match="not finite numbers: use precision fp32"):
-        search(Tree(8, eos=math.nan), SRC, RULED, range(5))
+        search(Tree(8, eos=math.nan), asked(SRC, RULED))
 
 
 class Mean(Tree):
@@ -434,9 +435,9 @@ class Mean(Tree):
 @searches
 def test_models_that_do_not_agree_are_the_mean_of_their_probabilities(search: Search) -> None:
     trees = [Tree(9, seed=1), Tree(9, seed=2, eos=1.0), Tree(9, seed=3, forbidden=1.0)]
-    found = search(Ensemble(trees), SRC, FREE, range(5))
-    assert all(map(same, found, search(Mean(trees), SRC, FREE, range(5))))
-    assert all(found != search(tree, SRC, FREE, range(5)) for tree in trees)
+    found = search(Ensemble(trees), requests := asked(SRC, FREE))
+    assert all(map(same, found, search(Mean(trees), requests)))
+    assert all(found != search(tree, requests) for tree in trees)
 
 
 GREEDY, BEAM = SearchConfig(beam_size=1, max_length=8), SearchConfig(beam_size=3, max_length=8)
@@ -588,7 +589,7 @@ def test_what_the_model_cannot_hold_is_split_at_commas_and_nothing_is_lost() -> 
 def test_where_a_piece_has_fewer_candidates_its_last_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = translator(BEAM, window=n_tokens(LINE) + 1)
     found = [[Hypothesis([18], -1.0), Hypothesis([19], -2.0), Hypothesis([20], -4.0)], [Hypothesis([21], -8.0)]]
-    monkeypatch.setattr(ours, "search_ids", lambda *_: found)
+    monkeypatch.setattr(ours, "find", lambda *_: found)
     (joined,) = ours.translate([LINE * 2], n_best=3)
     assert [(c.text, c.score) for c in joined.candidates] == [("e r", -9.0), ("i r", -10.0), ("a r", -12.0)]
 
@@ -627,9 +628,11 @@ def test_a_prefix_leaves_room_for_the_end() -> None:
 def test_a_table_of_positions_is_never_left_and_the_settings_of_the_search_reach_it(search: SearchConfig) -> None:
     model = translating(replace(MODEL, positions="learned", max_length=12))
     ours = translator(replace(search, max_length=99), 12, model, longest=12)
-    assert max(len(n_best[0].ids) for n_best in ours.search_ids([[5, *range(20, 30)], [6], [7, 8]])) == 11
+    found = ours.find([*map(ours.request, [[5, *range(20, 30)], [6], [7, 8]])])
+    assert max(len(n_best[0].ids) for n_best in found) == 11
     texts = tokenizers().src.encode(TEXT.src[:4])
-    for (ids, _), *_ in translator(replace(search, no_repeat_ngram=1, min_length=9, max_length=9)).search_ids(texts):
+    ours = translator(replace(search, no_repeat_ngram=1, min_length=9, max_length=9))
+    for (ids, _), *_ in ours.find([*map(ours.request, texts)]):
         assert len(ids) == len(set(ids)) == 9
 
 

@@ -521,13 +521,13 @@ def test_a_validation_translates_the_first_dev_sentences_greedily(
 ) -> None:
     task = texts.task()
     searches: list[SearchConfig] = []
-    search_ids = Translator.search_ids
+    find = Translator.find
 
     def watched(self: Translator, *given: Any) -> Any:
         searches.append(self.search)
-        return search_ids(self, *given)
+        return find(self, *given)
 
-    monkeypatch.setattr(Translator, "search_ids", watched)
+    monkeypatch.setattr(Translator, "find", watched)
     assert isinstance(task.objective, TranslationObjective)
     assert (task.objective.smoothing, task.objective.r_drop) == (0.3, 2.0)
     _, judge = task.validation(task.build())

@@ -30,6 +30,7 @@ from utils.dataset.text import ParallelFiles, ParallelText
 from utils.load import Labelling
 from utils.run import WEIGHTS, create_run
 from utils.search.sampling import greedy_search
+from utils.search.translator import Request
 from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, train_tokenizers
 from utils.training.checkpoint import write_weights
 from utils.training.plan import Rank
@@ -175,7 +176,8 @@ def reversed_rightly(net: Any, n_updates: int) -> float:
         F.cross_entropy(net(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten()).backward()
         optimizer.step()
     src, tgt = batch(100)
-    found = greedy_search(net.eval(), src, [Bounds(0, 6)] * 100, SearchConfig())
+    requests = [Request(row[:-1], Bounds(0, 6)) for row in src.tolist()]
+    found = greedy_search(net.eval(), requests, SearchConfig())
     return sum(one.ids == row[1:-1] for one, row in zip(found, tgt.tolist(), strict=True)) / 100
 
 

@@ -3,7 +3,7 @@
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from config.search import Bounds, Hypothesis, SearchConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from utils.search.glossary import Wanted
+from utils.search.translator import Request
 
 Ids = tuple[int, ...]
 
@@ -23,6 +25,19 @@ def real(row: Tensor) -> Ids:
 def up_to(*most: int) -> list[Bounds]:
     """Bounds of sentences that may be so long, and as short as they like."""
     return [Bounds(0, longest) for longest in most]
+
+
+def asked(
+    src: Tensor,
+    bounds: Sequence[Bounds],
+    prefixes: Sequence[Sequence[int]] = (),
+    numbers: Sequence[int] = (),
+    wanted: Sequence[Wanted | None] = (),
+) -> list[Request]:
+    """A request for each row of sources, which have </s> and padding behind it."""
+    n = len(src)
+    rows = zip(src, bounds, prefixes or [()] * n, numbers or range(n), wanted or [None] * n, strict=True)
+    return [Request(real(row)[:-1], *how) for row, *how in rows]  # type: ignore[arg-type]  # mypy mixes their types
 
 
 def repeats(ids: Ids, n: int) -> bool:

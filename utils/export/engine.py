@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from config.reader import layer_from_file, read, without_removed
 from config.search import Bounds, Hypothesis, SearchConfig
@@ -12,7 +12,7 @@ from const.token import BOS, EOS, PAD, UNK
 from utils.command import needing_group
 from utils.export import EXPORTED
 from utils.search.inspection import Inspector
-from utils.search.translator import Ids, Translator
+from utils.search.translator import Ids, Request, Translator
 from utils.text.tokenizer import TokenizerPair, every_token, load_tokenizers
 from utils.text.words import plain_text
 
@@ -47,14 +47,6 @@ class TranslatorSettings:
         return read(cls, without_removed(layer_from_file(folder / EXPORTED)))  # JSON is YAML, too
 
 
-class _Request(NamedTuple):
-    """One sentence to translate."""
-
-    source: Sequence[int]
-    prefix: Sequence[int]
-    bounds: Bounds
-
-
 _Found = list[tuple[Sequence[str], float]]  # tokens, </s> included unless the length limit was reached; and the score
 
 
@@ -87,34 +79,28 @@ class CTranslate2Model:
         self._src, self._tgt = (every_token(tokenizer) for tokenizer in tokenizers)
         self._ids = {token: i for i, token in enumerate(self._tgt)}
 
-    def search(
-        self, sources: Ids, bounds: Sequence[Bounds], config: SearchConfig, prefixes: Ids | None = None
-    ) -> list[list[Hypothesis]]:
-        """Translate a batch like `beam_search`; return at most `beam_size` hypotheses for each source, best first.
+    def search(self, requests: Sequence[Request], config: SearchConfig) -> list[list[Hypothesis]]:
+        """Translate a batch like `beam_search`; return at most `beam_size` hypotheses for each request, best first.
 
         Its beam search stops by another rule than ours, after enough finished translations, which are then ranked by
-        our penalty. A prefix longer than the bounds extends them.
+        our penalty.
         """
-        requests = [
-            _Request(source, prefix, bound._replace(most=max(bound.most, len(prefix) + 1)))
-            for source, bound, prefix in zip(sources, bounds, prefixes or [[]] * len(sources), strict=True)
-        ]
         # It has one length limit per call: what exceeds its own limit is translated again.
         widest: dict[int, int] = {}
-        for _, _, (least, most) in requests:
-            widest[least] = max(most, widest.get(least, 0))
-        limits = {i: Bounds(least, widest[least]) for i, (_, _, (least, _)) in enumerate(requests)}
+        for one in requests:
+            widest[one.bounds.least] = max(one.most, widest.get(one.bounds.least, 0))
+        limits = {i: Bounds(one.bounds.least, widest[one.bounds.least]) for i, one in enumerate(requests)}
         found = self._translate(requests, limits, config)
         beyond = {
-            i: requests[i].bounds
+            i: Bounds(requests[i].bounds.least, requests[i].most)
             for i, each in found.items()
-            if any(len(tokens) > requests[i].bounds.most for tokens, _ in each)
+            if any(len(tokens) > requests[i].most for tokens, _ in each)
         }
         found |= self._translate(requests, beyond, config)
         return self._hypotheses(requests, found, config)
 
     def _translate(
-        self, requests: Sequence[_Request], limits: Mapping[int, Bounds], config: SearchConfig
+        self, requests: Sequence[Request], limits: Mapping[int, Bounds], config: SearchConfig
     ) -> dict[int, _Found]:
         """Translate some rows of a batch, those with equal limits together."""
         found: dict[int, _Found] = {}
@@ -140,7 +126,7 @@ class CTranslate2Model:
         return found
 
     def _hypotheses(
-        self, requests: Sequence[_Request], found: Mapping[int, _Found], config: SearchConfig
+        self, requests: Sequence[Request], found: Mapping[int, _Found], config: SearchConfig
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses with our length penalty, ordered by it.
 
@@ -150,7 +136,7 @@ class CTranslate2Model:
         log_probs: dict[tuple[int, tuple[int, ...]], float | None] = {}
         for row, request in enumerate(requests):
             for tokens, score in sorted(found[row], key=lambda one: one[0][-1] != EOS):  # first what ended by itself
-                ids = tuple(self._ids[token] for token in tokens if token != EOS)[: request.bounds.most - 1]
+                ids = tuple(self._ids[token] for token in tokens if token != EOS)[: request.most - 1]
                 is_sure = tokens[-1] == EOS and not request.prefix
                 log_probs.setdefault((row, ids), score * len(tokens) ** config.length_penalty if is_sure else None)
         unsure = [key for key, log_prob in log_probs.items() if log_prob is None]
@@ -177,9 +163,9 @@ class CTranslate2Translator(Translator):
 
     tokens_per_batch = 8192
 
-    def _search(self, sources: Ids, bounds: Sequence[Bounds], starts: Ids | None, *_: object) -> list[list[Hypothesis]]:
+    def _search(self, requests: Sequence[Request], _n_best: int | None) -> list[list[Hypothesis]]:
         """Search a batch; return all hypotheses that the beam has found, without sampling."""
-        return cast(CTranslate2Model, self.model).search(sources, bounds, self.search, starts)
+        return cast(CTranslate2Model, self.model).search(requests, self.search)
 
 
 class CTranslate2Inspector(Inspector):

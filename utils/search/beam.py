@@ -10,10 +10,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from config.search import Bounds, Hypothesis, SearchConfig
+from config.search import Hypothesis, SearchConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID
+from utils.dataset.batch import padded
 from utils.search.constraint import NEVER, NO_NUMBERS, Constraint, Searchable, StateT, next_log_probs
 from utils.search.glossary import Progress, Wanted
+from utils.search.translator import Request
 
 _CHUNK = 64
 _FEW = 2**14  # numbers; for fewer, topk is faster than any detour
@@ -34,43 +36,40 @@ class BeamStep(NamedTuple):
 @torch.inference_mode()
 def beam_search(
     model: Searchable[StateT],
-    src: Int[Tensor, "N S"],
-    bounds: Sequence[Bounds],
+    requests: Sequence[Request],
     config: SearchConfig,
-    prefixes: Sequence[Sequence[int]] | None = None,
+    device: torch.device | str = "cpu",
     n_best: int | None = None,
     on_step: Callable[[BeamStep], object] | None = None,
-    wanted: Sequence[Wanted] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return up to W hypotheses for each of N sources, in order, best first.
+    """Return up to W hypotheses for each of N requests, in order, best first.
 
     A prefix ends where </s> is at least as likely as the W-th best of all other continuations. A sentence is done when
     no prefix can still overtake its best finished translations: a log-probability only falls, so a prefix never
     scores above its present log-probability divided by the largest penalty that it may still meet.
 
     Args:
-        model: in eval mode.
-        src: ids, each sequence followed by </s>, then padding.
-        bounds: length limits of each translation.
+        model: in eval mode, on this device.
+        requests: all with wanted terms, or none; a translation that reaches its limit may lack the fewest possible.
         config: beam size, penalties, and what may not be repeated.
-        prefixes: tokens that each translation must begin with.
         n_best: how many must be the best that this beam can find; the fewer, the sooner it is done. None: all W.
         on_step: called with what each step chose among; its tensors change in the next step.
-        wanted: terms that each translation must have; one that reaches its limit may lack the fewest possible.
     """
-    device, banks = src.device, None if wanted is None else _Banks(wanted, config.beam_size)
+    wanted = [one.wanted for one in requests if one.wanted is not None]
+    banks = _Banks(wanted, config.beam_size) if wanted else None
     width = config.beam_size if banks is None else banks.width
     n_wanted = width if n_best is None else min(n_best, width)
-    constraint = Constraint(bounds, device, prefixes, config.no_repeat_ngram)
+    constraint = Constraint(requests, device, config.no_repeat_ngram)
     penalties = torch.tensor([config.penalty(length) for length in range(1, constraint.longest + 1)], device=device)
     last_penalty = penalties[constraint.most - 1]
-    found: list[list[Hypothesis]] = [[] for _ in bounds]
-    alive, over = torch.arange(len(src), device=device), torch.zeros(len(src), dtype=torch.bool, device=device)
-    finished = _Finished(len(src), width, constraint.longest, device)
-    state = model.start(src)
-    tokens = torch.full((len(src),), BOS_ID, device=device)
-    ids = torch.full((len(src), 1, constraint.longest), PAD_ID, device=device)
-    scores = torch.zeros(len(src), 1, device=device)
+    n = len(requests)
+    found: list[list[Hypothesis]] = [[] for _ in requests]
+    alive, over = torch.arange(n, device=device), torch.zeros(n, dtype=torch.bool, device=device)
+    finished = _Finished(n, width, constraint.longest, device)
+    state = model.start(padded([one.source for one in requests]).to(device))
+    tokens = torch.full((n,), BOS_ID, device=device)
+    ids = torch.full((n, 1, constraint.longest), PAD_ID, device=device)
+    scores = torch.zeros(n, 1, device=device)
     for t in range(constraint.longest):
         logits, state = model.step(tokens, state)
         n, n_rows = scores.shape  # one row per sentence at the first step, W afterwards
@@ -126,7 +125,7 @@ def beam_search(
 class _Finished:
     """The W best finished translations of each of N sentences, best first; places not yet taken score -inf."""
 
-    def __init__(self, n: int, width: int, longest: int, device: torch.device) -> None:
+    def __init__(self, n: int, width: int, longest: int, device: torch.device | str) -> None:
         self.scores = torch.full((n, width), NEVER, device=device)
         self.ids = torch.full((n, width, longest), PAD_ID, device=device)
 

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from config.search import Bounds
 from const.token import EOS_ID, PAD_ID
+from utils.search.translator import Request
 
 
 class State(Protocol):
@@ -78,26 +78,19 @@ class Constraint:
     A prefix longer than the bounds extends them. A row with no token left to choose ends.
     """
 
-    def __init__(
-        self,
-        bounds: Sequence[Bounds],
-        device: torch.device,
-        prefixes: Sequence[Sequence[int]] | None = None,
-        no_repeat_ngram: int = 0,
-    ) -> None:
-        prefixes = [[] for _ in bounds] if prefixes is None else prefixes
-        forced = [len(prefix) for prefix in prefixes]
-        most = [max(bound.most, n + 1) for bound, n in zip(bounds, forced, strict=True)]
+    def __init__(self, requests: Sequence[Request], device: torch.device | str, no_repeat_ngram: int) -> None:
+        forced = [len(one.prefix) for one in requests]
+        least, most = [one.bounds.least for one in requests], [one.most for one in requests]
         self.longest = max(most)
         self._ngram = no_repeat_ngram
         # lengths in tokens, by which `apply` leaves out what no row needs yet, or no longer
         self._first_end = min(most)  # before this length, no row has to end
-        self._last_least = max(bound.least for bound in bounds)  # from this length on, every row may end
+        self._last_least = max(least)  # from this length on, every row may end
         self._last_forced = max(forced)  # from this length on, no prefix forces a token
         self.most = torch.tensor(most, device=device)
-        self._least = torch.tensor([bound.least for bound in bounds], device=device)
+        self._least = torch.tensor(least, device=device)
         self._forced = torch.tensor(forced, device=device)
-        rows = [[*prefix, *[PAD_ID] * (max(forced) - len(prefix))] for prefix in prefixes]
+        rows = [[*one.prefix, *[PAD_ID] * (max(forced) - len(one.prefix))] for one in requests]
         self._prefix = torch.tensor(rows, dtype=torch.long, device=device)
 
     def select(self, sentences: Int[Tensor, " N"]) -> None:

@@ -7,11 +7,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from config.search import Bounds, Hypothesis, SamplingConfig, SearchConfig
+from config.search import Hypothesis, SamplingConfig, SearchConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset import masked
+from utils.dataset.batch import padded
 from utils.search.beam import drop_finished, largest
 from utils.search.constraint import NEVER, NO_NUMBERS, Constraint, Searchable, StateT, next_log_probs
+from utils.search.translator import Request
 
 # log-probabilities (N, W, V), the numbers of these sentences (N,), and the number of tokens so far -> tokens (N, W)
 Choice = Callable[[Tensor, Tensor, int], Tensor]
@@ -20,24 +22,23 @@ Choice = Callable[[Tensor, Tensor, int], Tensor]
 @torch.inference_mode()
 def decode(
     model: Searchable[StateT],
-    src: Int[Tensor, "N S"],
-    bounds: Sequence[Bounds],
+    requests: Sequence[Request],
     config: SearchConfig,
+    device: torch.device | str,
     choose: Choice,
     width: int = 1,
-    prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Translate N sources, each `width` times; a sentence whose rows have all ended leaves the batch.
 
     Arguments as for `beam_search`; the length penalty only affects the score, and `choose` picks the next tokens among
     those that are allowed.
     """
-    device, n = src.device, len(src)
-    constraint = Constraint(bounds, device, prefixes, config.no_repeat_ngram)
+    n, constraint = len(requests), Constraint(requests, device, config.no_repeat_ngram)
     ids = torch.full((n, width, constraint.longest), PAD_ID, device=device)
     scores, over = torch.zeros(n, width, device=device), torch.zeros(n, width, dtype=torch.bool, device=device)
     all_ids, all_scores = ids.clone(), torch.full_like(scores, torch.nan)  # as rows leave; NaN: one never ended
     alive = torch.arange(n, device=device)
+    src = padded([one.source for one in requests]).to(device)
     state = model.start(src).select(alive[:, None].expand(-1, width))
     tokens = torch.full((n * width,), BOS_ID, device=device)
     for t in range(constraint.longest):
@@ -59,7 +60,7 @@ def decode(
         tokens = chosen.flatten()
     if not all_scores.isfinite().all():
         raise ValueError(NO_NUMBERS)
-    found: list[list[Hypothesis]] = [[] for _ in bounds]
+    found: list[list[Hypothesis]] = [[] for _ in requests]
     for hypotheses, rows, row_scores in zip(found, all_ids.tolist(), all_scores.tolist(), strict=True):
         for row, score in zip(rows, row_scores, strict=True):
             end = row.index(EOS_ID)
@@ -68,18 +69,14 @@ def decode(
 
 
 def greedy_search(
-    model: Searchable[StateT],
-    src: Int[Tensor, "N S"],
-    bounds: Sequence[Bounds],
-    config: SearchConfig,
-    prefixes: Sequence[Sequence[int]] | None = None,
+    model: Searchable[StateT], requests: Sequence[Request], config: SearchConfig, device: torch.device | str = "cpu"
 ) -> list[Hypothesis]:
     """Translate N sources by the likeliest next token at every step; arguments as for `decode`."""
 
     def likeliest(log_probs: Float[Tensor, "N 1 V"], _sentences: Tensor, _t: int) -> Int[Tensor, "N 1"]:
         return largest(log_probs[:, 0], 1)[1]
 
-    return [found for (found,) in decode(model, src, bounds, config, likeliest, prefixes=prefixes)]
+    return [found for (found,) in decode(model, requests, config, device, likeliest)]
 
 
 _FIRST_TRY = 64  # tokens, which usually hold most of the probability
@@ -87,27 +84,24 @@ _FIRST_TRY = 64  # tokens, which usually hold most of the probability
 
 def sample(
     model: Searchable[StateT],
-    src: Int[Tensor, "N S"],
-    bounds: Sequence[Bounds],
+    requests: Sequence[Request],
     config: SearchConfig,
     sampling: SamplingConfig,
-    numbers: Sequence[int],
-    prefixes: Sequence[Sequence[int]] | None = None,
+    device: torch.device | str = "cpu",
 ) -> list[list[Hypothesis]]:
     """Draw translations of N sources, best score first; arguments as for `beam_search`.
 
     Each draw depends only on the seed, the number of its source, the number of the sample and the step. Scores are by
     the model's own probabilities, whatever the temperature.
     """
-    n_steps = max([bound.most for bound in bounds] + [len(prefix) + 1 for prefix in prefixes or []])
-    draws = uniform(sampling, numbers, n_steps).to(src.device)
+    draws = uniform(sampling, [one.number for one in requests], max(one.most for one in requests)).to(device)
 
     def drawn(log_probs: Float[Tensor, "N W V"], sentences: Tensor, t: int) -> Int[Tensor, "N W"]:
         likely, tokens = candidates(log_probs.flatten(0, 1), sampling)
         places = inverse_cdf(likely.softmax(-1), draws[sentences, :, t].flatten())
         return tokens.gather(-1, places[:, None]).view(log_probs.shape[:-1])
 
-    found = decode(model, src, bounds, config, drawn, sampling.n_samples, prefixes)
+    found = decode(model, requests, config, device, drawn, sampling.n_samples)
     return [sorted(samples, key=lambda hypothesis: -hypothesis.score) for samples in found]
 
 

@@ -30,6 +30,21 @@ _ON_A_GPU = 8  # times as many tokens in a batch: the launches of a step take as
 _MOST_PIECES = 2**20  # no text is split into more
 
 
+class Request(NamedTuple):
+    """A source to be searched a translation for, and what the translation must be like."""
+
+    source: Sequence[int]  # ids without </s>
+    bounds: Bounds  # a prefix that is longer extends them
+    prefix: Sequence[int] = ()  # tokens that it begins with
+    number: int = 0  # of the source in the whole input, by which samples differ
+    wanted: Wanted | None = None  # terms that it has
+
+    @property
+    def most(self) -> int:
+        """Most tokens of the translation, </s> included."""
+        return max(self.bounds.most, len(self.prefix) + 1)
+
+
 class Candidate(NamedTuple):
     """One way to translate a text."""
 
@@ -118,27 +133,29 @@ class Translator:
         forced = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
         encoded = self.tokenizers.src.encode(texts)
         split = [self._pieces(ids, text) for ids, text in zip(encoded, texts, strict=True)]
-        known = [[piece for piece in pieces if piece.ids] for pieces in split]
-        places = [(text, piece) for text, of_text in enumerate(known) for piece in range(len(of_text))]
-        sources = [piece.ids for of_text in known for piece in of_text]
-        left = Counter(text for text, _ in places)
+        known = [
+            (text, place, piece)
+            for text, pieces in enumerate(split)
+            for place, piece in enumerate(piece for piece in pieces if piece.ids)
+        ]
+        left = Counter(text for text, *_ in known)
         on_progress(len(texts) - len(left))
 
         def count_done(rows: Sequence[int]) -> None:
-            done = Counter(places[row][0] for row in rows)
+            done = Counter(known[row][0] for row in rows)
             left.subtract(done)
             on_progress(sum(left[text] == 0 for text in done))
 
-        starts = [[] if piece else forced[text] for text, piece in places]
+        requests = [
+            self.request(piece.ids, [] if place else forced[text], (first + text) * _MOST_PIECES + place)
+            for text, place, piece in known
+        ]
         n_found = None if self.minimum_bayes_risk else n_best
-        # a number for each piece of the whole input, which seeds its sampling
-        numbers = [(first + text) * _MOST_PIECES + piece for text, piece in places]
-        found = self.search_ids(sources, starts, count_done, n_found, numbers)
+        found = self.find(requests, n_found, count_done)
         if (glossary := self.glossary) is not None:  # what has its terms stays as it is
-            read = [glossary.wanted(piece.source) for of_text in known for piece in of_text]
+            read = [glossary.wanted(piece.source) for *_, piece in known]
             lacking = [i for i, each in enumerate(found) if not all(read[i].accepts(ids) for ids, _ in each[:n_found])]
-            texts_again, begin = [sources[i] for i in lacking], [starts[i] for i in lacking]
-            again = self.search_ids(texts_again, begin, n_best=n_found, wanted=[read[i] for i in lacking])
+            again = self.find([requests[i]._replace(wanted=read[i]) for i in lacking], n_found)
             for i, with_terms in zip(lacking, again, strict=True):
                 found[i] = with_terms
         candidates = iter(self._decode(found, n_best))
@@ -166,57 +183,42 @@ class Translator:
             return self.tokenizers.src.tokens(piece.ids)
         return self.tokenizers.src.split([piece.source])[0][: len(piece.ids)]
 
-    def search_ids(
-        self,
-        sources: Ids,
-        prefixes: Ids | None = None,
-        on_progress: Callable[[Sequence[int]], object] = lambda _: None,
-        n_best: int | None = 1,
-        numbers: Sequence[int] | None = None,
-        wanted: Sequence[Wanted] | None = None,
-    ) -> list[list[Hypothesis]]:
-        """Return hypotheses, best first, for each sequence of source ids (without </s>); batched, longest first.
+    def request(self, source: Sequence[int], prefix: Sequence[int] = (), number: int = 0) -> Request:
+        """Return a request for source ids, with the bounds that the settings and the model set."""
+        return Request(source, self.search.bounds(len(source) + 1, self.longest), prefix, number)
 
-        Arguments as for `beam_search` and `sample`, where the default of `numbers` are the places of the sources;
-        `on_progress` is called with the places of those that have just been finished.
+    def find(
+        self,
+        requests: Sequence[Request],
+        n_best: int | None = 1,
+        on_progress: Callable[[Sequence[int]], object] = lambda _: None,
+    ) -> list[list[Hypothesis]]:
+        """Return hypotheses, best first, for each request; batched, longest first.
+
+        Arguments as for `beam_search`; `on_progress` is called with the places of those that have just been finished.
         """
-        found: list[list[Hypothesis]] = [[] for _ in sources]
+        found: list[list[Hypothesis]] = [[] for _ in requests]
         width = self.sampling.n_samples if self.sampling else self.search.beam_size
-        width += max((one.n_tokens for one in wanted or []), default=0)
+        width += max((one.wanted.n_tokens for one in requests if one.wanted), default=0)
         budget = self.tokens_per_batch * (_ON_A_GPU if str(self.device).startswith("cuda") else 1) // width
-        for rows in within_budget([len(source) + 1 for source in sources], budget):
-            batch = [sources[i] for i in rows]
-            bounds = [self.search.bounds(len(source) + 1, self.longest) for source in batch]
-            starts = [prefixes[i] for i in rows] if prefixes is not None else None
-            drawn = [numbers[i] for i in rows] if numbers is not None else rows
-            terms = [wanted[i] for i in rows] if wanted is not None else None
-            for i, best_first in zip(rows, self._search(batch, bounds, starts, n_best, drawn, terms), strict=True):
+        for rows in within_budget([len(one.source) + 1 for one in requests], budget):
+            for i, best_first in zip(rows, self._search([requests[i] for i in rows], n_best), strict=True):
                 found[i] = best_first
             on_progress(rows)
         return found
 
-    def _search(
-        self,
-        sources: Ids,
-        bounds: Sequence[Bounds],
-        starts: Ids | None,
-        n_best: int | None,
-        numbers: Sequence[int],
-        wanted: Sequence[Wanted] | None,
-    ) -> list[list[Hypothesis]]:
-        """Return hypotheses for each sequence of a batch; arguments as in `search_ids`."""
+    def _search(self, requests: Sequence[Request], n_best: int | None) -> list[list[Hypothesis]]:
+        """Return hypotheses for each request of a batch."""
         # only now: CTranslate2 searches without torch, which takes seconds to import
-        from utils.dataset.batch import padded
         from utils.search.beam import beam_search
         from utils.search.sampling import greedy_search, sample
 
-        src = padded(sources).to(self.device)
         if self.sampling is not None:
-            return sample(self.model, src, bounds, self.search, self.sampling, numbers, starts)
+            return sample(self.model, requests, self.search, self.sampling, self.device)
         # a beam of one finds the same, step by step
-        if self.search.beam_size == 1 and self.on_step is None and wanted is None:
-            return [[best] for best in greedy_search(self.model, src, bounds, self.search, starts)]
-        return beam_search(self.model, src, bounds, self.search, starts, n_best, self.on_step, wanted)
+        if self.search.beam_size == 1 and self.on_step is None and requests[0].wanted is None:
+            return [[best] for best in greedy_search(self.model, requests, self.search, self.device)]
+        return beam_search(self.model, requests, self.search, self.device, n_best, self.on_step)
 
     def _decode(self, found: list[list[Hypothesis]], n_best: int) -> list[list[Candidate]]:
         """Return the candidates of each piece, best first."""

@@ -172,7 +172,7 @@ class Watch(JsonLines):
     def _keep(self, progress: Progress, scores: Mapping[str, float]) -> None:
         translator = self._translator()
         sources = [ids[: translator.window - 1] for ids in translator.tokenizers.src.encode(self._text.src)]
-        targets = [best.ids for best, *_ in translator.search_ids(sources)]
+        targets = [best.ids for best, *_ in translator.find([translator.request(ids) for ids in sources])]
         pairs = zip(self._text.src, self._text.tgt, sources, targets, strict=True)
         self.write("dev", progress, {**scores, "sentences": [_seen(translator, *pair) for pair in pairs]})
         records = [record for _, record in read_log(self._folder / WATCHED)]
