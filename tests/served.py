@@ -43,7 +43,7 @@ def route(name: str = "tiny", back: bool = False) -> Route:
 
 def line_of(source: str, translation: str) -> Line:
     candidates = [Candidate(translation, 0.0, [source], [4])]
-    return Line(Translation(candidates, [Piece(source, [4], "")], [candidates], []), [[source, EOS]], [[]])
+    return Line(Translation(candidates, [Piece(source, [4], "", candidates)], []), [[source, EOS]], [[]])
 
 
 class Scribe:

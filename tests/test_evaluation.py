@@ -469,7 +469,7 @@ class Dictionary(Translator):
         self.text = dict(zip(TEXT.src, TEXT.tgt, strict=True)) | dict.fromkeys(wrong, "There is nothing at all here.")
 
     def translate(self, texts: Sequence[str], *_: object) -> list[Translation]:
-        return [Translation([Candidate(self.text[text], -1.0, [], [])], [], [], []) for text in texts]
+        return [Translation([Candidate(self.text[text], -1.0, [], [])], [], []) for text in texts]
 
 
 def test_a_validation_scores_translations_against_references() -> None:

@@ -198,7 +198,8 @@ def test_texts_are_cut_and_scored_as_ours(folders: tuple[Path, Path], monkeypatc
     expected, found = ours.translate(TEXTS), theirs.translate(TEXTS)
     for a, b in zip(expected, found, strict=True):
         assert [one.tokens for one in a.candidates] == [one.tokens for one in b.candidates]
-        assert (a.text, a.pieces, a.unknown_tokens) == (b.text, b.pieces, b.unknown_tokens)
+        assert (a.text, a.unknown_tokens) == (b.text, b.unknown_tokens)
+        assert [piece[:3] for piece in a.pieces] == [piece[:3] for piece in b.pieces]
     inspectors = Inspector(ours, [own.model]), CTranslate2Inspector(theirs)
     for row, other in zip(*(inspector.log_probs(expected) for inspector in inspectors), strict=True):
         assert other == pytest.approx(row, abs=1e-3)

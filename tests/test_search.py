@@ -556,7 +556,7 @@ def test_a_text_is_translated_sentence_by_sentence(monkeypatch: pytest.MonkeyPat
     assert [piece.source for piece in found.pieces] == sentences
     assert sum(map(len, read)) == len(sentences)
     alone = ours.translate(sentences, n_best=2)
-    assert found.by_piece == [one.candidates for one in alone]
+    assert [piece.candidates for piece in found.pieces] == [one.candidates for one in alone]
     for rank, joined in enumerate(found.candidates):  # those of equal rank are joined
         parts = [one.candidates[rank] for one in alone]
         assert joined.text == " ".join(part.text for part in parts)
@@ -714,7 +714,7 @@ def test_what_has_no_term_or_has_them_all_is_translated_as_ever(search: SearchCo
         assert asked or after == before._replace(terms=[])
         n_asked += bool(asked)
     assert 0 < n_asked < len(texts) - 3
-    assert found[-2].by_piece[1] == plain[-2].by_piece[1]  # a sentence without terms beside one that has some
+    assert found[-2].pieces[1] == plain[-2].pieces[1]  # a sentence without terms beside one that has some
     assert ours.translate([LINE], prefixes=["Uji is"])[0] == begun._replace(terms=[("Uji", True)])
 
 
@@ -787,9 +787,9 @@ def test_the_log_probs_of_a_translation_add_up_to_its_score(seeds: list[int]) ->
     assert found[3].unknown
     for translation, row in zip(found, ours.log_probs(found), strict=True):
         left = iter(row)
-        for piece, (best, *_) in zip(translation.pieces, translation.by_piece, strict=True):
-            own = list(islice(left, len(best.tokens) + 1)) if piece.ids else []
-            assert sum(own) / SEARCH.penalty(max(1, len(own))) == pytest.approx(best.score, abs=1e-3)
+        for piece in translation.pieces:
+            own = list(islice(left, len(piece.best.tokens) + 1)) if piece.ids else []
+            assert sum(own) / SEARCH.penalty(max(1, len(own))) == pytest.approx(piece.best.score, abs=1e-3)
         assert not list(left)
 
 

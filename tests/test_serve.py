@@ -421,7 +421,7 @@ def test_the_page_is_told_where_the_model_looked_in_each_sentence(scribe: Scribe
     for i, one in enumerate(found[:2]):
         assert one["source_tokens"] == line.source_tokens[i]
         for candidate, own, weights in zip(
-            one["candidates"], line.translation.by_piece[i], line.attention[i], strict=True
+            one["candidates"], line.translation.pieces[i].candidates, line.attention[i], strict=True
         ):
             assert (candidate["text"], candidate["tokens"], candidate["attention"]) == (own.text, own.tokens, weights)
     assert [one["candidates"][0]["text"] for one in found[2:]] == ["", "😀", ""]

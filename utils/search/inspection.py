@@ -10,7 +10,7 @@ from unicodedata import normalize
 import numpy as np
 
 from const.token import EOS, UNK_ID
-from utils.search.translator import Ids, Translation, Translator
+from utils.search.translator import Ids, Piece, Translation, Translator
 from utils.text.markup import Span, SpanLinks
 from utils.text.tokenizer import TokenizerPair
 
@@ -123,28 +123,29 @@ class Inspector:
 
     def log_probs(self, translations: Sequence[Translation]) -> list[list[float]]:
         """Return the log-probability of each token of the best translations, with an </s> behind each piece."""
-        return [[p for piece in pieces for p in piece] for pieces in self._by_piece(self._log_probs, translations)]
+        return [[p for _, piece in of_text for p in piece] for of_text in self._by_piece(self._log_probs, translations)]
 
     def alignments(self, translations: Sequence[Translation]) -> "list[Links]":
         """Return the alignments of the best translations; positions go on from piece to piece."""
         found = []
-        for one, by_piece in zip(translations, self._by_piece(self._links, translations), strict=True):
+        for pieces in self._by_piece(self._links, translations):
             links, source, target = [], 0, 0
-            for piece, candidates, of_piece in zip(one.pieces, one.by_piece, by_piece, strict=True):
+            for piece, of_piece in pieces:
                 links += [(source + i, target + j) for i, j in of_piece]
-                source, target = source + len(piece.ids), target + len(candidates[0].tokens)
+                source, target = source + len(piece.ids), target + len(piece.best.tokens)
             found.append(links)
         return found
 
     def words(self, translations: Sequence[Translation]) -> list[WordAlignment]:
         """Return the words of each text and of its best translation; what was left unchanged is linked to itself."""
         found, n_tags = [], len(self.translator.tokenizers.tags)
-        for one, by_piece in zip(translations, self._by_piece(self._links, translations), strict=True):
+        for pieces in self._by_piece(self._links, translations):
             whole = WordAlignment([], [], [])
-            for piece, (best, *_), links in zip(one.pieces, one.by_piece, by_piece, strict=True):
+            for piece, links in pieces:
                 if piece.ids:
                     source = piece.ids[n_tags:], self.translator.source_tokens(piece)[n_tags:]
-                    part = self._aligner.join(source, (best.ids, best.tokens), [(i - n_tags, j) for i, j in links])
+                    target = piece.best.ids, piece.best.tokens
+                    part = self._aligner.join(source, target, [(i - n_tags, j) for i, j in links])
                 else:
                     words = piece.source.split()
                     part = WordAlignment(words, words, [(i, i) for i in range(len(words))])
@@ -158,15 +159,15 @@ class Inspector:
     def span_links(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[SpanLinks]:
         """Return the alignments as links between the characters of each text and of its best translation."""
         found = list[SpanLinks]()
-        for text, one, by_piece in zip(texts, translations, self._by_piece(self._links, translations), strict=True):
+        for text, pieces in zip(texts, self._by_piece(self._links, translations), strict=True):
             links, begin, end, of_target = list[tuple[Span, Span]](), 0, 0, 0
-            for piece, (best, *_), of_piece in zip(one.pieces, one.by_piece, by_piece, strict=True):
+            for piece, of_piece in pieces:
                 begin = text.index(piece.source, end)
                 end = begin + len(piece.source)
                 source = _spans(self.translator.source_tokens(piece), piece.source, begin)
-                target = _spans(best.tokens, best.text, of_target)
+                target = _spans(piece.best.tokens, piece.best.text, of_target)
                 links += [(source[i], target[j]) for i, j in of_piece if source[i][0] < source[i][1]]
-                of_target += len(best.text + piece.gap)
+                of_target += len(piece.best.text + piece.gap)
             found.append(links)
         return found
 
@@ -189,8 +190,7 @@ class Inspector:
 
     def positions(self, translation: Translation, k: int, prefix: str = "") -> list[Position]:
         """Return the k likeliest tokens at each position of a translation, or only at the one after a prefix."""
-        pairs = zip(translation.pieces, translation.by_piece, strict=True)
-        pieces = [(piece.ids, best) for piece, (best, *_) in pairs if piece.ids]
+        pieces = [piece for piece in translation.pieces if piece.ids]
         if not pieces:
             raise ValueError("there is nothing that the model has translated: give a sentence to see its alternatives")
         from utils.search.forced import alternatives
@@ -198,9 +198,9 @@ class Inspector:
         begin = len(self._tgt.encode([prefix])[0]) if prefix else 0
         end = begin + 1 if prefix else None
         rows: list[tuple[str, list[tuple[int, float]]]] = []
-        for ids, best in pieces[:1] if prefix else pieces:
-            found = alternatives(self.translator.model, ids, best.ids[:end], k, self.translator.device)
-            rows += zip([*best.tokens[:end], EOS], found, strict=True)
+        for piece in pieces[:1] if prefix else pieces:
+            found = alternatives(self.translator.model, piece.ids, piece.best.ids[:end], k, self.translator.device)
+            rows += zip([*piece.best.tokens[:end], EOS], found, strict=True)
         return [
             Position(number, token, [(self._tgt.tokens([i])[0], log_prob) for i, log_prob in likeliest])
             for number, (token, likeliest) in enumerate(rows[begin:end], begin + 1)
@@ -208,12 +208,11 @@ class Inspector:
 
     def _by_piece(
         self, measure: Callable[[Ids, Ids], list[list[X]]], translations: Sequence[Translation]
-    ) -> list[list[list[X]]]:
-        """Measure source and target ids of each piece of each best translation; nothing for one left unchanged."""
-        pieces = [pair for one in translations for pair in zip(one.pieces, one.by_piece, strict=True)]
-        known = [(piece.ids, best.ids) for piece, (best, *_) in pieces if piece.ids]
-        measured = iter(measure([source for source, _ in known], [target for _, target in known]))
-        return [[next(measured) if piece.ids else [] for piece in one.pieces] for one in translations]
+    ) -> list[list[tuple[Piece, list[X]]]]:
+        """Measure each piece of each best translation by its source and target ids; nothing for one left unchanged."""
+        known = [piece for one in translations for piece in one.pieces if piece.ids]
+        measured = iter(measure([piece.ids for piece in known], [piece.best.ids for piece in known]))
+        return [[(piece, next(measured) if piece.ids else []) for piece in one.pieces] for one in translations]
 
     def _log_probs(self, sources: Ids, targets: Ids) -> list[list[float]]:
         from utils.search.forced import mean_log_probs

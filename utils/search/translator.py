@@ -60,6 +60,12 @@ class Piece(NamedTuple):
     source: str
     ids: list[int]  # none where the vocabulary has nothing of it: it stays as it is
     gap: str  # what stands behind its translation: nothing, a space, or the line breaks of the text
+    candidates: Sequence[Candidate] = ()  # best first; none before it is translated
+
+    @property
+    def best(self) -> Candidate:
+        """Its best translation."""
+        return self.candidates[0]
 
 
 # models spell them anew, if at all: they are names, and no text
@@ -71,7 +77,6 @@ class Translation(NamedTuple):
 
     candidates: list[Candidate]  # best first; as many as were requested and found, at least one
     pieces: list[Piece]  # none for an empty text
-    by_piece: list[list[Candidate]]  # the candidates of each piece, best first
     unknown_tokens: list[str]  # of the source, not in the vocabulary: the model reads <unk> in their place
     perplexity: float = 1.0  # of the best candidate by the model's own probabilities, per token
     is_far: bool = False  # from what the model has learned from: its perplexity is above what the search allows
@@ -160,16 +165,17 @@ class Translator:
                 found[i] = with_terms
         candidates = iter(self._decode(found, n_best))
         translations = []
-        for pieces in split:
-            by_piece = [next(candidates) if piece.ids else _unchanged(piece.source) for piece in pieces]
-            joined = _joined(pieces, by_piece) if pieces else _unchanged("")
+        for of_text in split:
+            pieces = [
+                one._replace(candidates=next(candidates) if one.ids else _unchanged(one.source)) for one in of_text
+            ]
+            joined = _joined(pieces) if pieces else _unchanged("")
             unread = [zip(piece.ids, self.source_tokens(piece), strict=True) for piece in pieces if UNK_ID in piece.ids]
             unknown = [token for piece in unread for i, token in piece if i == UNK_ID]
-            best = [(piece, each[0]) for piece, each in zip(pieces, by_piece, strict=True)]
-            perplexity = self._perplexity([one for piece, one in best if piece.ids])
+            perplexity = self._perplexity([piece.best for piece in pieces if piece.ids])
             is_far = 0 < self.search.max_perplexity < perplexity
-            terms = [term for piece, one in best if glossary for term in glossary.coverage(piece.source, one.tokens)]
-            translations.append(Translation(joined, pieces, by_piece, unknown, perplexity, is_far, terms))
+            covered = [glossary.coverage(piece.source, piece.best.tokens) for piece in pieces] if glossary else []
+            translations.append(Translation(joined, pieces, unknown, perplexity, is_far, [*chain(*covered)]))
         return translations
 
     def _perplexity(self, found: Sequence[Candidate]) -> float:
@@ -294,11 +300,11 @@ def within_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
         yield rows
 
 
-def _joined(pieces: Sequence[Piece], by_piece: Sequence[Sequence[Candidate]]) -> list[Candidate]:
+def _joined(pieces: Sequence[Piece]) -> list[Candidate]:
     """Join the candidates of a text: the best of every piece, then the second best of those that have one, etc."""
     joined = []
-    for rank in range(max(map(len, by_piece))):
-        row = [found[min(rank, len(found) - 1)] for found in by_piece]
+    for rank in range(max(len(piece.candidates) for piece in pieces)):
+        row = [piece.candidates[min(rank, len(piece.candidates) - 1)] for piece in pieces]
         text = "".join(one.text + piece.gap for one, piece in zip(row, pieces, strict=True))
         tokens, ids = ([*chain(*parts)] for parts in ([one.tokens for one in row], [one.ids for one in row]))
         joined.append(Candidate(text, sum(one.score for one in row), tokens, ids))

@@ -385,8 +385,8 @@ def _joined(lines: Sequence[Line]) -> list[str]:
 def _sentence_fields(lines: Sequence[Line]) -> Iterator[dict[str, Any]]:
     """Yield the fields of each sentence; an empty line is one, too, so that translations and gaps make the text."""
     for number, (translation, source_tokens, attention, _) in enumerate(lines, 1):
-        pieces, by_piece = translation.pieces or [Piece("", [], "")], translation.by_piece or [translation.candidates]
-        for i, (piece, candidates) in enumerate(zip(pieces, by_piece, strict=True)):
+        pieces = translation.pieces or [Piece("", [], "", translation.candidates)]
+        for i, piece in enumerate(pieces):
             is_last = i + 1 == len(pieces)
             yield {
                 "source": piece.source,
@@ -403,7 +403,7 @@ def _sentence_fields(lines: Sequence[Line]) -> Iterator[dict[str, Any]]:
                         "tokens": candidate.tokens,
                         "attention": attention[i][rank] if attention and attention[i] else None,
                     }
-                    for rank, candidate in enumerate(candidates)
+                    for rank, candidate in enumerate(piece.candidates)
                 ],
             }
 

@@ -97,13 +97,12 @@ class LineTranslator:
             return found
         sources, targets, owners, n_weights = [], [], list[list[list[list[float]]]](), 0
         for line in found:
-            pieces = zip(line.translation.pieces, line.translation.by_piece, line.attention, strict=True)
-            for piece, candidates, weights in pieces:
-                more = (len(piece.ids) + 1) * sum(len(candidate.tokens) for candidate in candidates)
+            for piece, weights in zip(line.translation.pieces, line.attention, strict=True):
+                more = (len(piece.ids) + 1) * sum(len(candidate.tokens) for candidate in piece.candidates)
                 if not piece.ids or n_weights + more > _MOST_WEIGHTS:
                     continue
                 n_weights += more
-                for candidate in candidates:
+                for candidate in piece.candidates:
                     sources.append(piece.ids)
                     targets.append(candidate.ids)
                     owners.append(weights)

@@ -266,11 +266,10 @@ class Presenter:
             if self.shown.glossary is not None:
                 row["terms"] = [{"term": term, "appears": is_there} for term, is_there in one.terms]
             if self.shown.n_best > 1:
-                row["n_best"] = [_candidate(candidate) for candidate in one.candidates]
+                row["n_best"] = [*map(_candidate, one.candidates)]
             if len(one.pieces) > 1:
                 row["sentences"] = [
-                    {"source": piece.source, "candidates": [_candidate(candidate) for candidate in candidates]}
-                    for piece, candidates in zip(one.pieces, one.by_piece, strict=True)
+                    {"source": piece.source, "candidates": [*map(_candidate, piece.candidates)]} for piece in one.pieces
                 ]
         if self.shown.log_probs:
             for row, log_probs in zip(rows, self.inspector.log_probs(found), strict=True):
