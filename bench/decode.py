@@ -102,7 +102,7 @@ class Recomputing:
         """Decode everything up to the new token again."""
         state = state._replace(tokens=torch.cat([state.tokens, tokens[:, None]], 1))
         x = self.model.decode(state.tokens, state.memory, state.mask)
-        return self.model.project(x[:, -1]), state
+        return self.model.output(x[:, -1]), state
 
 
 def our_translator(setting: Setting, job: Job) -> Translator:

@@ -96,15 +96,11 @@ class RecurrentTranslator(nn.Module):
 
     def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         """Return the logits of the token after each target position; tgt begins with <s>, src ends with </s>."""
-        return self.project(self.hidden(src, tgt))
+        return self.output(self.hidden(src, tgt))
 
     def hidden(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         """Return the decoder's output, from which `output` makes logits."""
         return self._decode(tgt, self.start(src))[0]
-
-    def project(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
-        """Turn the decoder's output into logits."""
-        return self.output(x)
 
     def start(self, src: Int[Tensor, "N S"]) -> RecurrentState:
         """Encode N sources, ready for the first step, with one row each."""
@@ -118,7 +114,7 @@ class RecurrentTranslator(nn.Module):
     def step(self, tokens: Int[Tensor, " R"], state: RecurrentState) -> tuple[Float[Tensor, "R V"], RecurrentState]:
         """Append one token to each row; return the logits of the next one, and the new state."""
         x, state = self._decode(tokens[:, None], state)
-        return self.project(x[:, 0]), state
+        return self.output(x[:, 0]), state
 
     def _decode(self, tgt: Int[Tensor, "R T"], state: RecurrentState) -> tuple[Float[Tensor, "R T D"], RecurrentState]:
         x, _, state = self.decoder(self.dropout(self.tgt_embedding(tgt)), state)

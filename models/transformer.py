@@ -115,7 +115,7 @@ class Transformer(nn.Module):
 
         A training calls `hidden` instead, and its loss (utils/training/loss.py) applies `output`, slice by slice.
         """
-        return self.project(self.hidden(src, tgt))
+        return self.output(self.hidden(src, tgt))
 
     def hidden(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         """Return the decoder's output, from which `output` makes logits."""
@@ -141,10 +141,6 @@ class Transformer(nn.Module):
         for block in self.decoder:
             x = block(x, memory, mask, memory_mask)
         return self.decoder_norm(x)
-
-    def project(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
-        """Turn the decoder's output into logits."""
-        return self.output(x)
 
     def start(self, src: Int[Tensor, "N S"]) -> TransformerState:
         """Encode N sources, ready for the first step, with one row each."""
@@ -173,7 +169,7 @@ class Transformer(nn.Module):
         for block, own, source in zip(self.decoder, state.past, state.source, strict=True):
             x, own = block.step(x, own, source, state.source_mask)  # type: ignore[operator]  # as in `start`
             past.append(own)
-        return self.project(self.decoder_norm(x[:, 0])), state._replace(past=tuple(past))
+        return self.output(self.decoder_norm(x[:, 0])), state._replace(past=tuple(past))
 
 
 def _name_bert(_net: nn.Module, state: dict[str, Tensor], prefix: str, *_rest: object) -> None:

@@ -71,7 +71,7 @@ class TransformerXL(nn.Module):
         document: Int[Tensor, "B T"] | None = None,
         memory_length: int | None = None,
     ) -> tuple[Float[Tensor, "B T D"], Memory]:
-        """Return the hidden states of the next segment, which `project` turns into logits, and the new memory.
+        """Return the hidden states of the next segment, which `output` turns into logits, and the new memory.
 
         A position attends to itself and to those before it in its own document. Padding follows the real tokens of a
         row, under a document number of its own.
@@ -96,16 +96,12 @@ class TransformerXL(nn.Module):
             x = block(x, mask, before)
         return self.dropout(x), Memory(tuple(hidden), _last(kept, memory.document, document))
 
-    def project(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
-        """Turn the output of `forward` into logits: a step of its own, so that a loss can leave out padding."""
-        return self.output(x)
-
     def step(
         self, tokens: Int[Tensor, " R"], memory: Memory, memory_length: int | None = None
     ) -> tuple[Float[Tensor, "R V"], Memory]:
         """Read one token in each row; return the logits of the next one, and the new memory."""
         hidden, memory = self(tokens[:, None], memory, memory_length=memory_length)
-        return self.project(hidden[:, 0]), memory
+        return self.output(hidden[:, 0]), memory
 
 
 def _last(n: int, before: Tensor, now: Tensor) -> Tensor:

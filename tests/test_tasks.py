@@ -244,7 +244,7 @@ def model_of(vocab: int = 9, seed: int = 0) -> TransformerXL:
 def probabilities(model: TransformerXL, text: list[int]) -> Tensor:
     """Of what may follow a text, read from its beginning."""
     hidden, _ = model(torch.tensor([text]), model.start(1, torch.device("cpu")))
-    logits = model.project(hidden[0, -1])
+    logits = model.output(hidden[0, -1])
     logits[:EOS_ID] = float("-inf")  # <pad>, <unk> and <s> are not said
     return logits.softmax(-1)
 
@@ -296,7 +296,7 @@ def test_it_remembers_as_much_as_it_is_told(memory_length: int) -> None:
     said: list[int] = []
     with torch.no_grad():
         hidden, memory = model(torch.tensor([IDS]), memory, memory_length=memory_length)
-        logits = model.project(hidden[:, -1])
+        logits = model.output(hidden[:, -1])
         while len(said) < 10 and said[-1:] != [EOS_ID]:
             said.append(int(logits[0, EOS_ID:].argmax()) + EOS_ID)
             assert memory.document.size(1) <= memory_length
@@ -338,7 +338,7 @@ def test_the_loss_is_that_of_one_long_reading(model: TrainedLanguageModel, tmp_p
     (batch,) = StreamSampler(tokens, StreamConfig(1, 1000)).all()
     hidden, _ = model.net(batch.ids, model.net.start(1, torch.device("cpu")))
     real = batch.target[0] != 0
-    logits = model.net.project(hidden[0, real])
+    logits = model.net.output(hidden[0, real])
     expected = torch.nn.functional.cross_entropy(logits, batch.target[0, real]).item()
     (forgetful, _), (found, nats) = perplexity_by_memory(model, "test", 4, [0, 1000], tmp_path)
     torch.testing.assert_close(nats, torch.nn.functional.cross_entropy(logits, batch.target[0, real], reduction="none"))

@@ -102,7 +102,7 @@ def test_segments_with_memory_are_the_papers_equations_over_the_whole(
     model = lively(replace(TINY, fused=fused, tie=tie))
     hidden, _ = read(model, IDS[:1], cuts)
     expected = by_the_paper(model, IDS[0], EVERYTHING)
-    torch.testing.assert_close(model.project(hidden)[0], expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(model.output(hidden)[0], expected, atol=1e-5, rtol=0)
 
 
 @torch.no_grad()
@@ -110,7 +110,7 @@ def test_documents_are_the_papers_equations_over_what_is_of_one_document() -> No
     model, document = lively(), torch.tensor([[7, 7, 7, 4, 4, 4, 4, 9, 9]])
     hidden, _ = read(model, IDS[:1], (2, 6), document)
     expected = by_the_paper(model, IDS[0], document[0, :, None] == document[0])
-    torch.testing.assert_close(model.project(hidden)[0], expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(model.output(hidden)[0], expected, atol=1e-5, rtol=0)
 
 
 # twin path: segments and the whole
@@ -140,7 +140,7 @@ def test_steps_are_the_forward(config: TransformerXLConfig) -> None:
     memory = model.start(B, CPU)
     for t in range(L):
         logits, memory = model.step(IDS[:, t], memory)
-        torch.testing.assert_close(logits, model.project(whole[:, t]))
+        torch.testing.assert_close(logits, model.output(whole[:, t]))
 
 
 # the memory
@@ -283,7 +283,7 @@ def test_a_checkpoint_read_back_gives_the_same_and_shares_the_same(config: Trans
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     other.load_state_dict(state)
     assert read(other, IDS, (4,))[0].equal(read(model, IDS, (4,))[0])
-    assert other.project(model.embedding(IDS)).equal(model.project(model.embedding(IDS)))
+    assert other.output(model.embedding(IDS)).equal(model.output(model.embedding(IDS)))
     assert (other.output.weight is other.embedding.weight) == config.tie
     assert all(part.u is other.u for part in other.modules() if isinstance(part, RelativePositionBias))
     assert all(state[name].equal(state["u"]) for name in state if name.endswith(".u"))
@@ -295,7 +295,7 @@ def test_the_gradient_reaches_every_parameter(config: TransformerXLConfig) -> No
     model = TransformerXL(config, VOCAB)
     _, memory = read(model, IDS[:, :4])
     hidden, _ = model(IDS[:, 4:-1], memory)
-    F.cross_entropy(model.project(hidden).flatten(0, 1), IDS[:, 5:].flatten()).backward()
+    F.cross_entropy(model.output(hidden).flatten(0, 1), IDS[:, 5:].flatten()).backward()
     assert_learned(model, 1e-6)
 
 
@@ -347,7 +347,7 @@ def test_packed_it_says_the_same_and_half_precision_stays_near_full_precision() 
     (full, _), copy = read(model, IDS), packed(model, torch.float32)
     hidden, memory = read(copy, IDS[:, :-1], (4,))
     torch.testing.assert_close(hidden, full[:, :-1])
-    torch.testing.assert_close(copy.step(IDS[:, -1], memory)[0], model.project(full[:, -1]))
+    torch.testing.assert_close(copy.step(IDS[:, -1], memory)[0], model.output(full[:, -1]))
     with torch.autocast("cpu", torch.bfloat16):
         half, _ = read(model, IDS, (4,))
     for low in half, read(packed(model, torch.bfloat16), IDS, (4,))[0]:
@@ -367,7 +367,7 @@ def test_it_learns_what_only_a_memory_can_know() -> None:
         for _ in range(60):
             text = torch.randint(4, 12, (32, 4)).repeat(1, 3)
             hidden, _ = read(model, text[:, :8], (2, 4, 6))
-            loss = F.cross_entropy(model.project(hidden[:, 4:]).flatten(0, 1), text[:, 5:9].flatten())
+            loss = F.cross_entropy(model.output(hidden[:, 4:]).flatten(0, 1), text[:, 5:9].flatten())
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

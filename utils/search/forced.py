@@ -35,7 +35,7 @@ def token_log_probs(model: EncoderDecoder, sources: Ids, targets: Ids) -> list[l
         x, given = model.hidden(src, tgt[:, :-1]), tgt[:, 1:]
         real = given != PAD_ID
         parts = zip(x[real].split(_POSITIONS_AT_ONCE), given[real][:, None].split(_POSITIONS_AT_ONCE), strict=True)
-        each = [model.project(x).float().log_softmax(-1).gather(-1, ids)[:, 0] for x, ids in parts]
+        each = [model.output(x).float().log_softmax(-1).gather(-1, ids)[:, 0] for x, ids in parts]
         log_probs = iter(torch.cat(each).tolist())
         for i in rows:
             found[i] = list(islice(log_probs, len(targets[i]) + 1))
@@ -94,7 +94,7 @@ def layer_guesses(model: EncoderDecoder, src: Sequence[int], tgt: Sequence[int])
         return model(*pair).float()
     with recorded_calls(model.decoder) as calls:
         model.hidden(*pair)
-    return torch.cat([model.project(model.decoder_norm(x)).float() for _, x in calls])
+    return torch.cat([model.output(model.decoder_norm(x)).float() for _, x in calls])
 
 
 # Attention: what every layer and head looks at, given a source text and its translation.

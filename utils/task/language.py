@@ -88,7 +88,7 @@ def generate(
     draws = None if sampling is None else uniform(sampling, [_TEXT], most)[0].to(device)
     found: list[list[int]] = [[] for _ in range(n)]
     hidden, memory = model(torch.tensor([prompt], device=device), model.start(1, device), memory_length=memory_length)
-    logits = model.project(hidden[:, -1]).expand(n, -1)
+    logits = model.output(hidden[:, -1]).expand(n, -1)
     alive, memory = list(range(n)), memory.select(torch.zeros(n, dtype=torch.long, device=device))
     for t in range(most):
         log_probs = next_log_probs(logits)
@@ -161,7 +161,7 @@ def perplexity_by_memory(
             for batch in (batch.to(device) for batch in bar):
                 hidden, memory = model.net(batch.ids, memory, batch.document, memory_length)
                 real = batch.target != PAD_ID
-                logits = model.net.project(hidden[real]).float()
+                logits = model.net.output(hidden[real]).float()
                 found.append(F.cross_entropy(logits, batch.target[real], reduction="none"))
         nats = torch.cat(found).cpu()
         loss = nats.mean().item()
