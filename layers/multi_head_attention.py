@@ -19,10 +19,6 @@ class KeyValue(NamedTuple):
         """Append `new`: this is how a decoder's self-attention cache grows by a token."""
         return KeyValue(torch.cat([self.key, new.key], dim=2), torch.cat([self.value, new.value], dim=2))
 
-    def contiguous(self) -> "KeyValue":
-        """Return a copy laid out head by head in memory."""
-        return KeyValue(self.key.contiguous(), self.value.contiguous())
-
     def select(self, rows: Int[Tensor, " R"]) -> "KeyValue":
         """Return these rows of the batch, in this order; a row may be taken more than once."""
         return KeyValue(self.key.index_select(0, rows), self.value.index_select(0, rows))

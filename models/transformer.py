@@ -1,7 +1,7 @@
 """The Transformer for translation, Vaswani et al. 2017, Figure 1."""
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -145,8 +145,9 @@ class Transformer(nn.Module):
     def start(self, src: Int[Tensor, "N S"]) -> TransformerState:
         """Encode N sources, ready for the first step, with one row each."""
         memory = self.encode(src) if src.is_cuda else self._encode_slices(src)
-        # every step reads them: contiguous, not views of (N, S, D); a ModuleList does not know what its modules are
-        source = tuple(block.cross_attention.project(memory).contiguous() for block in self.decoder)  # type: ignore[union-attr, operator]
+        projected = (cast(DecoderBlock, block).cross_attention.project(memory) for block in self.decoder)
+        # every step reads them: contiguous, head by head, not views of (N, S, D)
+        source = tuple(KeyValue(key.contiguous(), value.contiguous()) for key, value in projected)
         past = tuple(KeyValue(kv.key[:, :, :0], kv.value[:, :, :0]) for kv in source)  # length 0: no target token yet
         mask = padding_mask(src, PAD_ID)
         return TransformerState(source, mask if src.is_cuda or not mask.all() else None, past)  # a GPU would wait
@@ -167,7 +168,7 @@ class Transformer(nn.Module):
         x = self.tgt_positions(self.tgt_embedding(tokens[:, None]), start=state.past[0].key.size(2))
         past = []
         for block, own, source in zip(self.decoder, state.past, state.source, strict=True):
-            x, own = block.step(x, own, source, state.source_mask)  # type: ignore[operator]  # as in `start`
+            x, own = block.step(x, own, source, state.source_mask)  # type: ignore[operator]  # a ModuleList does not know what its modules are
             past.append(own)
         return self.output(self.decoder_norm(x[:, 0])), state._replace(past=tuple(past))
 
