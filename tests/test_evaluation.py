@@ -46,7 +46,7 @@ from utils.evaluation import metric as metric_module
 from utils.evaluation import probe as probe_module
 from utils.evaluation import verbs
 from utils.evaluation.analysis import Group, analyse, repeats, under_translated, word_counts, word_cutter
-from utils.evaluation.judge import ClassAccuracy, MaskedAccuracy, Validator
+from utils.evaluation.judge import Validator, class_accuracy, masked_accuracy
 from utils.evaluation.metric import (
     System,
     Test,
@@ -533,7 +533,7 @@ def test_accuracy_is_counted_over_all_batches() -> None:
         [1, 0],
     )
     second = masked([[BOS_ID, 17, MASK, 18, EOS_ID]], [[PAD_ID, PAD_ID, 20, 13, PAD_ID]], [1])  # 20 is wrong, 13 right
-    found = MaskedAccuracy(cast(BertForPreTraining, SaysWhere()), [first, second], tokenizers().src)(2.5)
+    found = masked_accuracy(cast(BertForPreTraining, SaysWhere()), [first, second], tokenizers().src, 2.5)
     assert found.loss == 2.5
     assert found.scores == {"accuracy": pytest.approx(100 * 3 / 5), "next_sentence": pytest.approx(100 * 2 / 3)}
     begin, fifteen, twelve, nineteen, end, thirteen = tokenizers().src.tokens([BOS_ID, 15, 12, 19, EOS_ID, 13])
@@ -542,7 +542,7 @@ def test_accuracy_is_counted_over_all_batches() -> None:
     assert sample.reference.split() == [begin, fifteen, twelve, nineteen, end]
     assert sample.translation.split() == [begin, fifteen, twelve, thirteen, end]
     labelled = [LabelledBatch(torch.full((len(labels), 2), 7), torch.tensor(labels)) for labels in ([5, 6, 5], [4])]
-    assert ClassAccuracy(cast(BertClassifier, SaysWhere()), labelled)(1.5).scores == {"accuracy": 50.0}
+    assert class_accuracy(cast(BertClassifier, SaysWhere()), labelled, 1.5).scores == {"accuracy": 50.0}
 
 
 # evaluate.py in this process, in a folder with texts and a run that has learned nothing

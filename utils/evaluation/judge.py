@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from sacrebleu.metrics.bleu import BLEU
-from torch import Tensor
 
 from const.token import PAD_ID
 from models.bert import BertClassifier, BertForPreTraining
@@ -17,7 +16,7 @@ from utils.dataset.text import ParallelText, TextLines
 from utils.evaluation.metric import bleu_tokenizer, corpus_metrics, measure
 from utils.search.translator import Translator
 from utils.text.tokenizer import Tokenizer
-from utils.training.report import Sample, Validation, perplexity, spread
+from utils.training.report import Sample, Validate, Validation, perplexity, spread
 
 SCORED = {"bleu": "BLEU", "chrf": "chrF2"}  # name in logs and settings -> name in `build_metrics`
 
@@ -47,73 +46,61 @@ class Validator:
         return Validation(loss, scores, signatures, spread(every, self._n_samples), self.translations)
 
 
-class MaskedAccuracy:
-    """Accuracy on masked tokens and next sentences, in percent, with sentences that the network fills in."""
+@torch.inference_mode()
+def masked_accuracy(
+    net: BertForPreTraining, batches: Sequence[MaskedBatch], tokenizer: Tokenizer, loss: float
+) -> Validation:
+    """Return a network's accuracy on masked tokens and next sentences, in percent, and sentences that it fills in.
 
-    def __init__(self, net: BertForPreTraining, batches: Sequence[MaskedBatch], tokenizer: Tokenizer) -> None:
-        self._net, self._batches, self._tokenizer = net, batches, tokenizer
-        self._device = next(net.parameters()).device
-
-    @torch.inference_mode()
-    def __call__(self, loss: float) -> Validation:
-        """Return scores and samples, with the given loss (nats per masked token)."""
-        right = hidden = pairs_right = pairs = 0
-        samples: list[Sample] = []
-        for batch in (batch.to(self._device) for batch in self._batches):
-            x = self._net.bert(batch.ids, batch.segments)
-            asked = batch.target != PAD_ID
-            guess = self._net.head(x[asked]).argmax(-1)
-            right += int((guess == batch.target[asked]).sum())
-            hidden += len(guess)
-            if batch.follows.numel():
-                pairs_right += int((self._net.next_sentence(self._net.pooler(x)).argmax(-1) == batch.follows).sum())
-                pairs += len(batch.follows)
-            if len(samples) < _MASKED_SAMPLES and batch.ids.size(1) <= _LONGEST_SAMPLE:
-                samples.append(self._sample(batch, batch.ids.masked_scatter(asked, guess)))
-        scores = {"accuracy": 100 * right / hidden} | ({"next_sentence": 100 * pairs_right / pairs} if pairs else {})
-        return Validation(loss, scores, samples=samples)
-
-    def _sample(self, batch: MaskedBatch, filled: Tensor) -> Sample:
-        """Return the first row as the network reads it, as it was written, and as the network fills it in."""
-        read, row = batch.ids[0], batch.target[0]
-        written = torch.where(row != PAD_ID, row, read)
-        return Sample(*(self._shown(ids.tolist()) for ids in (read, written, filled[0])))
-
-    def _shown(self, ids: list[int]) -> str:
-        n = len(self._tokenizer)
-        return " ".join("[MASK]" if i == n else self._tokenizer.tokens([i])[0] for i in ids if i != PAD_ID)
+    `loss` is in nats per masked token.
+    """
+    right = hidden = pairs_right = pairs = 0
+    samples: list[Sample] = []
+    device = next(net.parameters()).device
+    for batch in (batch.to(device) for batch in batches):
+        x = net.bert(batch.ids, batch.segments)
+        asked = batch.target != PAD_ID
+        guess = net.head(x[asked]).argmax(-1)
+        right += int((guess == batch.target[asked]).sum())
+        hidden += len(guess)
+        if batch.follows.numel():
+            pairs_right += int((net.next_sentence(net.pooler(x)).argmax(-1) == batch.follows).sum())
+            pairs += len(batch.follows)
+        if len(samples) < _MASKED_SAMPLES and batch.ids.size(1) <= _LONGEST_SAMPLE:
+            # the first row as the network reads it, as it was written, and as the network fills it in
+            read, filled = batch.ids[0], batch.ids.masked_scatter(asked, guess)[0]
+            written = torch.where(asked[0], batch.target[0], read)
+            samples.append(Sample(*(_shown(ids.tolist(), tokenizer) for ids in (read, written, filled))))
+    scores = {"accuracy": 100 * right / hidden} | ({"next_sentence": 100 * pairs_right / pairs} if pairs else {})
+    return Validation(loss, scores, samples=samples)
 
 
-class ClassAccuracy:
-    """Accuracy of classification, in percent, by a network in eval mode."""
-
-    def __init__(self, net: BertClassifier, batches: Sequence[LabelledBatch]) -> None:
-        self._net, self._batches = net, batches
-        self._device = next(net.parameters()).device
-
-    @torch.inference_mode()
-    def __call__(self, loss: float) -> Validation:
-        """Return the score, with the given loss (nats per text)."""
-        right = texts = 0
-        for batch in (batch.to(self._device) for batch in self._batches):
-            right += int((self._net(batch.ids).argmax(-1) == batch.label).sum())
-            texts += len(batch.label)
-        return Validation(loss, {"accuracy": 100 * right / texts})
+def _shown(ids: list[int], tokenizer: Tokenizer) -> str:
+    n = len(tokenizer)
+    return " ".join("[MASK]" if i == n else tokenizer.tokens([i])[0] for i in ids if i != PAD_ID)
 
 
-class WordPerplexity:
-    """exp(nats of the whole text / words), comparable between vocabularies; words as of BLEU, and ends of sentences.
+@torch.inference_mode()
+def class_accuracy(net: BertClassifier, batches: Sequence[LabelledBatch], loss: float) -> Validation:
+    """Return the accuracy of a classifier in eval mode, in percent; `loss` is in nats per text."""
+    right = texts = 0
+    device = next(net.parameters()).device
+    for batch in (batch.to(device) for batch in batches):
+        right += int((net(batch.ids).argmax(-1) == batch.label).sum())
+        texts += len(batch.label)
+    return Validation(loss, {"accuracy": 100 * right / texts})
+
+
+def word_perplexity(corpus: MonolingualCorpus, split: Split, batches: Iterable[SegmentBatch]) -> Validate:
+    """Return what computes exp(nats of the whole text / words) from the loss in nats per token.
+
+    It is comparable between vocabularies; words are as of BLEU, and ends of sentences.
 
     Args:
         batches: all batches that the network predicts in the split.
     """
-
-    def __init__(self, corpus: MonolingualCorpus, split: Split, batches: Iterable[SegmentBatch]) -> None:
-        tokenize = BLEU(tokenize=bleu_tokenizer(corpus.language, corpus.pre_tokenized), force=True).tokenizer
-        lines = TextLines(getattr(corpus, split))
-        n_words = sum(len(tokenize(line).split()) + 1 for line in lines if line.strip())
-        self._tokens_per_word = sum(batch.target_tokens for batch in batches) / n_words
-
-    def __call__(self, loss: float) -> Validation:
-        """Return the score, with the given loss (nats per token)."""
-        return Validation(loss, {"word_ppl": perplexity(loss * self._tokens_per_word)})
+    tokenize = BLEU(tokenize=bleu_tokenizer(corpus.language, corpus.pre_tokenized), force=True).tokenizer
+    lines = TextLines(getattr(corpus, split))
+    n_words = sum(len(tokenize(line).split()) + 1 for line in lines if line.strip())
+    tokens_per_word = sum(batch.target_tokens for batch in batches) / n_words
+    return lambda loss: Validation(loss, {"word_ppl": perplexity(loss * tokens_per_word)})

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -15,7 +16,7 @@ from utils.command import Log, aligned
 from utils.config import MaskedLanguageConfig
 from utils.dataset.corpus import Split
 from utils.dataset.masked import MaskedText, masked_examples
-from utils.evaluation.judge import MaskedAccuracy
+from utils.evaluation.judge import masked_accuracy
 from utils.export.hugging_face import WordPieceTokenizer, load_hugging_face_bert
 from utils.load import load_bert
 from utils.search.forced import AttentionMap
@@ -60,7 +61,7 @@ class MaskedLanguageTask(MonolingualTask):
 
     def scorer(self, net: BertForPreTraining, split: HeldOut) -> Validate:
         """Return what scores a network on masked tokens and next sentences."""
-        return MaskedAccuracy(net, self.held_out[split], self.tokenizer)
+        return partial(masked_accuracy, net, self.held_out[split], self.tokenizer)
 
     def show(self, net: BertForPreTraining, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002 (others need all)
         """Show some sentences as the network fills them in."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from utils.dataset.batch import BucketSampler
 from utils.dataset.ids import TokenArray, cached_tokenizer
 from utils.dataset.labelled import LabelledBatch, LabelledText, LabelNames, fingerprint, labelled_examples, text_pairs
 from utils.dataset.text import read_lines
-from utils.evaluation.judge import ClassAccuracy
+from utils.evaluation.judge import class_accuracy
 from utils.load import Labelling, TrainedClassifier, load_bert, pretrained_shape
 from utils.task.task import HeldOut, Task
 from utils.text.tokenizer import load_tokenizers
@@ -69,7 +70,7 @@ class ClassificationTask(Task):
 
     def scorer(self, net: BertClassifier, split: HeldOut) -> Validate:
         """Return what computes the accuracy."""
-        return ClassAccuracy(net, self.held_out[split])
+        return partial(class_accuracy, net, self.held_out[split])
 
     def show(self, net: BertClassifier, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002 (others need all)
         """Show how to use it."""

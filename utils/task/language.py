@@ -23,7 +23,7 @@ from utils.dataset.corpus import Split
 from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import StreamSampler
 from utils.device import autocast, resolve_precision
-from utils.evaluation.judge import WordPerplexity
+from utils.evaluation.judge import word_perplexity
 from utils.load import TrainedLanguageModel
 from utils.run import titles
 from utils.search.constraint import next_log_probs
@@ -57,7 +57,7 @@ class LanguageTask(MonolingualTask):
 
     def scorer(self, net: TransformerXL, split: HeldOut) -> Validate:  # noqa: ARG002 (the loss suffices)
         """Return what computes the word perplexity from the loss."""
-        return WordPerplexity(self.corpus, split, self.held_out[split])
+        return word_perplexity(self.corpus, split, self.held_out[split])
 
     def show(self, net: TransformerXL, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002 (others need all)
         """Show how to use it."""
@@ -151,7 +151,7 @@ def perplexity_by_memory(
     corpus, device = prepare_monolingual(model.config.data, root), next(model.net.parameters()).device
     tokens = corpus.tokens(split, model.vocabulary, print, root)
     batches = StreamSampler(tokens, StreamConfig(1, segment_length)).all()
-    by_word = WordPerplexity(corpus, split, batches)
+    by_word = word_perplexity(corpus, split, batches)
     precision = resolve_precision("auto", device, model.config.model.d_model)
 
     for memory_length in memory_lengths:
