@@ -25,6 +25,7 @@ from layers.packed import packed
 from models.transformer import Transformer
 from tests.tiny import MODEL, TEXT, lively, sources, tagged_tokenizers, tokenizers, translating, written_out
 from tests.tree import Ids, Tree, asked, assert_drawn_by, real, repeats, up_to
+from utils.dataset.masked import WholeWords
 from utils.search import beam, forced, inspection
 from utils.search.beam import batch_height, beam_search, drop_finished, largest
 from utils.search.constraint import NEVER, Ensemble, Searchable
@@ -41,7 +42,7 @@ from utils.search.forced import (
     token_log_probs,
 )
 from utils.search.glossary import Glossary, Wanted
-from utils.search.inspection import Inspector, WordAligner
+from utils.search.inspection import Inspector, join_words
 from utils.search.sampling import candidates, greedy_search, inverse_cdf, sample
 from utils.search.translator import Request, Translator, by_expected_chrf, pairwise_chrf, within_budget
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, id_of_each
@@ -980,6 +981,6 @@ def test_tokens_are_joined_to_words(tokens: tuple[str, str, str], words: tuple[s
         [id_of_each(side)[token] for token in side_tokens]
         for side, side_tokens in zip(pair, (source, target), strict=True)
     ]
-    found = WordAligner(pair).join((ids[0], source), (ids[1], target), places)
+    found = join_words((ids[0], source), (ids[1], target), places, [*map(WholeWords, pair)])
     joined = " ".join(f"{i}-{j}" for i, j in found.links)
     assert (" ".join(found.source), " ".join(found.target), joined) == words

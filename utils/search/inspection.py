@@ -12,7 +12,6 @@ import numpy as np
 from const.token import EOS, UNK_ID
 from utils.search.translator import Ids, Piece, Translation, Translator
 from utils.text.markup import Span, SpanLinks
-from utils.text.tokenizer import TokenizerPair
 
 if TYPE_CHECKING:  # with torch, which takes seconds to import, as inspecting with CTranslate2 need not
     from models.recurrent import EncoderDecoder
@@ -31,25 +30,17 @@ class WordAlignment(NamedTuple):
     links: "Links"
 
 
-class WordAligner:
-    """Joins tokens, and the links between them, to words.
+def join_words(source: Tokens, target: Tokens, links: "Links", whole_words: "Sequence[WholeWords]") -> WordAlignment:
+    """Join tokens to words, and link two where any of their tokens are linked; sorted by target, then by source word.
 
     Words are separated by spaces; in scripts without spaces each token is a word, since the text marks no others. A
     space that is a token by itself (SentencePiece's lone ▁) is not a word, and links to it are dropped.
     """
-
-    def __init__(self, tokenizers: TokenizerPair) -> None:
-        from utils.dataset.masked import WholeWords
-
-        self._source, self._target = map(WholeWords, tokenizers)
-
-    def join(self, source: Tokens, target: Tokens, links: "Links") -> WordAlignment:
-        """Link two words where any of their tokens are linked; sorted by target word, then by source word."""
-        of_source, source_words = _words(*source, self._source)
-        of_target, target_words = _words(*target, self._target)
-        pairs = {(of_source[i], of_target[j]) for i, j in links}
-        linked = [(i, j) for i, j in pairs if i is not None and j is not None]
-        return WordAlignment(source_words, target_words, sorted(linked, key=lambda link: (link[1], link[0])))
+    sides = zip((source, target), whole_words, strict=True)
+    (of_source, source_words), (of_target, target_words) = (_words(*side, whole) for side, whole in sides)
+    pairs = {(of_source[i], of_target[j]) for i, j in links}
+    linked = [(i, j) for i, j in pairs if i is not None and j is not None]
+    return WordAlignment(source_words, target_words, sorted(linked, key=lambda link: (link[1], link[0])))
 
 
 def _words(ids: Sequence[int], tokens: Sequence[str], whole_words: "WholeWords") -> tuple[list[int | None], list[str]]:
@@ -145,7 +136,7 @@ class Inspector:
                 if piece.ids:
                     source = piece.ids[n_tags:], self.translator.source_tokens(piece)[n_tags:]
                     target = piece.best.ids, piece.best.tokens
-                    part = self._aligner.join(source, target, [(i - n_tags, j) for i, j in links])
+                    part = join_words(source, target, [(i - n_tags, j) for i, j in links], self._whole_words)
                 else:
                     words = piece.source.split()
                     part = WordAlignment(words, words, [(i, i) for i in range(len(words))])
@@ -172,8 +163,10 @@ class Inspector:
         return found
 
     @cached_property
-    def _aligner(self) -> WordAligner:  # on first use, because it goes through the vocabularies
-        return WordAligner(self.translator.tokenizers)
+    def _whole_words(self) -> "list[WholeWords]":  # on first use, because it goes through the vocabularies
+        from utils.dataset.masked import WholeWords
+
+        return [*map(WholeWords, self.translator.tokenizers)]
 
     def judge(self, texts: Sequence[str], given: Sequence[str]) -> list[Judgement]:
         """Score given translations by forced decoding; an empty translation of an empty text has no tokens."""
