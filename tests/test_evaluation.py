@@ -806,7 +806,7 @@ def test_heads_are_weighed_on_the_text_that_is_asked_for(command: Command, home:
     shown = ["cross-attention", "2", "2", f"{last.loss_rise:+.4f}", f"{last.entropy:.3f}"]
     assert found.out.splitlines()[-1].split() == shown
     told = json.loads(Path("heads.json").read_text(encoding="utf-8"))
-    assert (told["loss"], told["heads"]) == (expected.loss, [asdict(head) for head in expected.heads])
+    assert (told["loss"], told["heads"]) == (expected.loss, [head._asdict() for head in expected.heads])
     assert (home / "heads.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -51,8 +50,7 @@ _TOKENS_PER_BATCH = 4096
 _CELL = 0.55  # inches
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(NamedTuple):
     """The importance of one head; layers and heads are counted from 1, layers from the bottom."""
 
     kind: Kind

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
@@ -255,8 +255,7 @@ def refuse_overwriting(arguments: Namespace) -> None:
 # tune: the beam size and length penalty that translate best
 
 
-@dataclass(frozen=True)
-class Trial:
+class Tried(NamedTuple):
     """The result of one setting."""
 
     beam_size: int
@@ -273,7 +272,7 @@ def tune(arguments: Namespace) -> None:
     options = {"beams": "beam_size", "length_penalties": "length_penalty"}
     tried = [dict(zip(options, values, strict=True)) for values in product(*(arguments[option] for option in options))]
     searches = [changed_by(run.config.search, options, values) for values in tried]  # refuses values out of range
-    translator, bleu, trials = run.translator(), corpus_metrics(corpus)["BLEU"], list[Trial]()
+    translator, bleu, trials = run.translator(), corpus_metrics(corpus)["BLEU"], list[Tried]()
     print(f"{run.folder.resolve().name}, {name}\n\n  beam  length penalty   BLEU  length ratio")
     with tqdm(total=len(searches) * len(pairs), unit="sentence", disable=None, leave=False) as bar:
         for search in searches:
@@ -283,14 +282,14 @@ def tune(arguments: Namespace) -> None:
                 score = bleu.corpus_score(found, [pairs.tgt])
             else:
                 bar.update(len(pairs))
-            trials.append(trial := Trial(search.beam_size, search.length_penalty, score.score, score.ratio))
+            trials.append(trial := Tried(search.beam_size, search.length_penalty, score.score, score.ratio))
             shown = f"{trial.bleu:>5.2f}  {trial.length_ratio:>12.3f}"
             print_above_bars(f"{trial.beam_size:>6}  {trial.length_penalty:>14g}  {shown}")
     best = max(trials, key=lambda trial: (trial.bleu, -trial.beam_size))
     print(f"\nbest: --beam {best.beam_size} --length_penalty {best.length_penalty:g}   {bleu.get_signature()}")
     if arguments.json:
         about = {"run": run.folder.resolve().name, "text": name, "signature": str(bleu.get_signature())}
-        write_json(arguments.json, {**about, "trials": [asdict(trial) for trial in trials]})
+        write_json(arguments.json, {**about, "trials": [trial._asdict() for trial in trials]})
     if arguments.picture:
         draw_beam_width(trials, name, arguments.picture)
     if arguments.save:
@@ -299,7 +298,7 @@ def tune(arguments: Namespace) -> None:
         print(f"saved in {run.folder / CONFIG}")
 
 
-def draw_beam_width(trials: Sequence[Trial], text: str, picture: Path) -> None:
+def draw_beam_width(trials: Sequence[Tried], text: str, picture: Path) -> None:
     """Draw BLEU and length of a text against beam size, with a line for each length penalty, as a PNG."""
     from matplotlib.ticker import ScalarFormatter
 
@@ -336,7 +335,7 @@ def weigh_heads(arguments: Namespace) -> None:
     if arguments.picture:
         draw_head_importance(found, title, arguments.picture)
     if arguments.json:
-        heads = [asdict(head) for head in found.heads]
+        heads = [head._asdict() for head in found.heads]
         write_json(arguments.json, {"run": run.folder.resolve().name, "text": name, "loss": found.loss, "heads": heads})
 
 
