@@ -46,7 +46,7 @@ from utils.evaluation import metric as metric_module
 from utils.evaluation import probe as probe_module
 from utils.evaluation import verbs
 from utils.evaluation.analysis import Group, analyse, repeats, under_translated, word_counts, word_cutter
-from utils.evaluation.judge import Validator, class_accuracy, masked_accuracy
+from utils.evaluation.judge import class_accuracy, masked_accuracy, translation_scores
 from utils.evaluation.metric import (
     System,
     Test,
@@ -474,16 +474,15 @@ class Dictionary(Translator):
 
 def test_a_validation_scores_translations_against_references() -> None:
     text = TEXT[:10]
-    right = Validator(Dictionary, text, CORPUS, 2)(1.5)
+    right = translation_scores(Dictionary(), text, CORPUS, 2, 1.5)
     assert [right.loss, right.scores["bleu"], right.scores["chrf"]] == pytest.approx([1.5, 100, 100])
-    validator = Validator(lambda: Dictionary(text.src[:4]), text, CORPUS, 2)
-    some = validator(1.5)
-    assert list(validator.translations) == ["There is nothing at all here."] * 4 + text.tgt[4:]
-    assert some.scores["bleu"] == sacrebleu.corpus_bleu(list(validator.translations), [text.tgt]).score
-    japanese = Validator(Dictionary, TEXT[:3], replace(CORPUS, tgt_lang="ja"), 1)(1.0)
+    some = translation_scores(Dictionary(text.src[:4]), text, CORPUS)
+    assert list(some.translations) == ["There is nothing at all here."] * 4 + text.tgt[4:]
+    assert some.scores["bleu"] == sacrebleu.corpus_bleu(list(some.translations), [text.tgt]).score
+    japanese = translation_scores(Dictionary(), TEXT[:3], replace(CORPUS, tgt_lang="ja"))
     assert ["tok:13a" in some.signatures["bleu"], "tok:ja-mecab" in japanese.signatures["bleu"]] == [True] * 2
     for lines, wanted, shown in ((10, 3, [0, 3, 6]), (2, 5, [0, 1]), (7, 0, [])):
-        samples = Validator(Dictionary, TEXT[:lines], CORPUS, wanted)(1.0).samples
+        samples = translation_scores(Dictionary(), TEXT[:lines], CORPUS, wanted).samples
         assert [sample.source for sample in samples] == [TEXT.src[i] for i in shown]
 
 
@@ -491,13 +490,11 @@ def test_each_validation_decodes_with_the_weights_of_its_moment() -> None:
     model, other = translating(), translating(seed=2)
     run = Run(Path("nowhere"), TranslationConfig(model=MODEL), tokenizers(), model)
     search = SearchConfig(beam_size=1, max_length=9)
-    validator = Validator(lambda: run.translator(search), TEXT[:3], CORPUS, 1)
-    validator(1.0)
-    before = list(validator.translations)
+    before = translation_scores(run.translator(search), TEXT[:3], CORPUS)
     model.load_state_dict(other.state_dict())  # in place, as an optimizer does
-    validator(1.0)
+    after = translation_scores(run.translator(search), TEXT[:3], CORPUS)
     expected = run._replace(model=other).translator(search).translate(TEXT.src[:3])
-    assert list(validator.translations) == [found.text for found in expected] != before
+    assert after.translations == [found.text for found in expected] != before.translations
 
 
 MASK = len(tokenizers().src)  # the first id after the vocabulary

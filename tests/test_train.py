@@ -121,12 +121,12 @@ for argv in {commands!r}:
 away = bert.rename(PICKLES / "away")
 run("--resume", "@translator", "--training.max_steps", "5", "--training.bleu_sentences", "3")
 away.rename(bert)
-judge, translation.Validator.__call__ = translation.Validator.__call__, Mock(side_effect=ValueError("no words"))
+scores, translation.translation_scores = translation.translation_scores, Mock(side_effect=ValueError("no words"))
 try:
     run(*{commands!r}[0], "--name", "unscored", "--training.watch", "3")
 except ValueError as error:
     print("refused:", error)
-translation.Validator.__call__ = judge
+translation.translation_scores = scores
 run("--resume", "@unscored")
 """
 

@@ -1,6 +1,6 @@
 """Scores at each validation: of a translator, of a language model, of a network that guesses or classifies."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from sacrebleu.metrics.bleu import BLEU
@@ -23,27 +23,15 @@ SCORED = {"bleu": "BLEU", "chrf": "chrF2"}  # name in logs and settings -> name 
 _MASKED_SAMPLES, _LONGEST_SAMPLE = 3, 40  # sentences that a BERT fills in; tokens
 
 
-class Validator:
-    """Translates sentences and scores them: decoded text, never teacher-forced tokens.
-
-    Args:
-        translator: returns a translator with the network's current weights.
-    """
-
-    def __init__(
-        self, translator: Callable[[], Translator], text: ParallelText, corpus: Corpus, n_samples: int
-    ) -> None:
-        self._translator, self._text, self._corpus, self._n_samples = translator, text, corpus, n_samples
-        self.translations: Sequence[str] = []
-
-    def __call__(self, loss: float) -> Validation:
-        """Return scores and samples, with the given loss (nats per token)."""
-        self.translations = [found.text for found in self._translator().translate(self._text.src)]
-        metrics = corpus_metrics(self._corpus)
-        found = measure(self.translations, self._text.tgt, {name: metrics[metric] for name, metric in SCORED.items()})
-        scores, signatures = ({m.name: getattr(m, of) for m in found} for of in ("score", "signature"))
-        every = list(map(Sample, self._text.src, self._text.tgt, self.translations))
-        return Validation(loss, scores, signatures, spread(every, self._n_samples), self.translations)
+def translation_scores(
+    translator: Translator, text: ParallelText, corpus: Corpus, n_samples: int = 0, loss: float = 0.0
+) -> Validation:
+    """Translate sentences and score them: decoded text, never teacher-forced tokens; `loss` is in nats per token."""
+    translations, metrics = [found.text for found in translator.translate(text.src)], corpus_metrics(corpus)
+    found = measure(translations, text.tgt, {name: metrics[metric] for name, metric in SCORED.items()})
+    scores, signatures = ({m.name: getattr(m, of) for m in found} for of in ("score", "signature"))
+    every = list(map(Sample, text.src, text.tgt, translations))
+    return Validation(loss, scores, signatures, spread(every, n_samples), translations)
 
 
 @torch.inference_mode()

@@ -29,7 +29,7 @@ from utils.config import LanguageConfig, RunConfig, TranslationConfig
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.text import read_parallel
 from utils.device import pick_device
-from utils.evaluation.judge import Validator
+from utils.evaluation.judge import translation_scores
 from utils.experiment.trial import POLL, TrialConfig, mistakes_in, run_named, training_process
 from utils.file import BusyError, read_json, write_json, write_text
 from utils.load import load_run
@@ -319,7 +319,7 @@ def score_run(folder: Path, ablation: Ablation, training: Training, alternative:
         translator, corpus = load_run(folder, device).translator(config.search), prepare_corpus(config.data)
         text = f"{corpus.name}, {corpus.src_lang}-{corpus.tgt_lang}"
         for split in ("dev", "test"):
-            found = Validator(lambda: translator, read_parallel(getattr(corpus, split)), corpus, 0)(0.0)
+            found = translation_scores(translator, read_parallel(getattr(corpus, split)), corpus)
             scores |= {f"{split}_{name}": score for name, score in found.scores.items()}
             signatures |= found.signatures
     else:

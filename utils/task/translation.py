@@ -28,7 +28,7 @@ from utils.dataset.corpus import (
 from utils.dataset.ids import TokenPairs
 from utils.dataset.text import ParallelFiles, ParallelText, lines_of, read_parallel
 from utils.device import pick_device
-from utils.evaluation.judge import Validator
+from utils.evaluation.judge import translation_scores
 from utils.evaluation.metric import corpus_metrics, measure
 from utils.file import write_lines
 from utils.load import Run, build_network, load_bert, pretrained_shape
@@ -157,7 +157,8 @@ class TranslationTask(Task):
             plan = self.config.training
             search = replace(search, beam_size=1, by_sentence=False)
             text, n_samples = text[: plan.bleu_sentences], plan.n_samples
-        return Validator(lambda: self._translator(net, search), text, self.corpus, n_samples)
+        # with the weights of the moment
+        return lambda loss: translation_scores(self._translator(net, search), text, self.corpus, n_samples, loss)
 
     def observers(self, net: EncoderDecoder, averaged: Weights, folder: Path, step: int) -> Sequence[Observer]:
         """Return what keeps some dev sentences for a page, if it is to be made."""
@@ -190,7 +191,7 @@ class TranslationTask(Task):
         text = ParallelText([dev.src[i] for i in several], [dev.tgt[i] for i in several])
 
         def bleu(search: SearchConfig) -> float:
-            return Validator(lambda: self._translator(net, search), text, self.corpus, 0)(0.0).scores["bleu"]
+            return translation_scores(self._translator(net, search), text, self.corpus).scores["bleu"]
 
         apart, whole = bleu(own), bleu(as_a_whole := replace(own, by_sentence=False))
         log(f"{len(several)} dev lines of several sentences: BLEU {apart:.2f} one by one, {whole:.2f} as a whole")
