@@ -59,13 +59,13 @@ def fill_mask(arguments: Namespace) -> None:
         raise ValueError(f"--attention {arguments.attention} and {len(arguments.texts)} texts at once: give one text")
     require_extension(arguments, "attention", ".html", ".png")
     require_outputs({"--attention": arguments.attention})
-    from utils.task.bert import MaskFiller, show_attention
+    from utils.task.bert import MaskFiller, show_bert_attention
 
     of = MaskFiller.of_hugging_face if arguments.hugging_face else MaskFiller.of_run
     folder = arguments.hugging_face or find_run(arguments.run, MaskedLanguageConfig)
     filler = of(folder, device_to_use())
     if arguments.attention:
-        show_attention(filler, arguments.texts[0], folder.resolve().name, arguments.attention)
+        show_bert_attention(filler, arguments.texts[0], folder.resolve().name, arguments.attention)
     n_failed = 0
     for number, text in enumerate(given_texts(arguments.texts), 1):
         if not arguments.texts and not text.strip():

@@ -45,7 +45,7 @@ from utils.dataset.text import ParallelText, read_lines, read_parallel
 from utils.evaluation import metric as metric_module
 from utils.evaluation import probe as probe_module
 from utils.evaluation import verbs
-from utils.evaluation.analysis import Group, analyse, repeats, under_translated, word_counts, word_cutter
+from utils.evaluation.analysis import PartScore, analyse, repeats, under_translated, word_counts, word_cutter
 from utils.evaluation.judge import class_accuracy, masked_accuracy, translation_scores
 from utils.evaluation.metric import (
     System,
@@ -312,7 +312,7 @@ def sentence(n: int) -> str:
     return " ".join(f"w{i}" for i in range(n))
 
 
-def labels(groups: list[Group]) -> list[tuple[str, int]]:
+def labels(groups: list[PartScore]) -> list[tuple[str, int]]:
     return [(group.label, group.count) for group in groups]
 
 
@@ -366,7 +366,7 @@ def test_f1_by_hand() -> None:
     # a word that another sentence's reference has is no match, and a second one only if the reference has two
     ours, theirs = ["temple temple temple", "x Temple"], ["temple x", "temple y"]
     found = analyse([], ours, theirs, "13a", training_words=Counter(["temple"])).f1_by_frequency
-    assert found == [Group("never seen", 2, 0), Group("1 time", 2, 100 * 2 * 1 / (2 + 3))]
+    assert found == [PartScore("never seen", 2, 0), PartScore("1 time", 2, 100 * 2 * 1 / (2 + 3))]
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,7 @@ from utils.evaluation.verbs import Tried, draw_beam_width, draw_bleu_by_length
 from utils.load import Run, load_bert, load_run
 from utils.search.forced import AttentionMap, attention_entropy, attention_weights, token_log_probs
 from utils.search.translator import Translation
-from utils.task.bert import MaskFiller
-from utils.task.bert import show_attention as show_bert
+from utils.task.bert import MaskFiller, show_bert_attention
 from utils.text.tokenizer import id_of_each
 from utils.training.plan import Progress
 from utils.training.report import JsonlLog, Sample, StepReport, Validation, read_log
@@ -270,7 +269,7 @@ def test_the_page_of_a_run_shows_the_weights_of_its_network(tmp_path: Path) -> N
 def test_the_page_of_a_bert_shows_the_weights_of_its_network(tmp_path: Path) -> None:
     folder = tiny.bert_run(tmp_path)
     filler = MaskFiller.of_run(folder)
-    show_bert(filler, "京都に[MASK]がある", folder.name, tmp_path / "page.html")
+    show_bert_attention(filler, "京都に[MASK]がある", folder.name, tmp_path / "page.html")
     data = page_data(tmp_path / "page.html")
     ids = filler.fill("京都に[MASK]がある", 1).ids
     (kind,) = data["kinds"]

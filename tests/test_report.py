@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from utils.command import aligned, bar, columns_of, wrapped
-from utils.evaluation.analysis import Analysis, Contrast, Evaluation, Group, NgramMatches, SentenceScore
+from utils.evaluation.analysis import Analysis, Contrast, Evaluation, NgramMatches, PartScore, SentenceScore
 from utils.evaluation.metric import Comparison, Metric
 from utils.evaluation.report import as_text, verdict, word_difference, write_html
 
@@ -27,8 +27,8 @@ OURS = Evaluation(
         Metric("TER", 71.75, 70.26, 73.37, "nrefs:1|tok:tercom"),
     ],
     analysis=Analysis(
-        bleu_by_length=[Group("0-5 source tokens", 1234, 21.11), Group("61+ source tokens", 57, 9.06)],
-        f1_by_frequency=[Group("never seen", 478, 3.33), Group("1000+ times", 18613, 62.18)],
+        bleu_by_length=[PartScore("0-5 source tokens", 1234, 21.11), PartScore("61+ source tokens", 57, 9.06)],
+        f1_by_frequency=[PartScore("never seen", 478, 3.33), PartScore("1000+ times", 18613, 62.18)],
         repetition_rate=4.56,
         under_translation_rate=7.89,
         length_ratio=0.937,
@@ -42,7 +42,7 @@ THEIRS = replace(
     metrics=[Metric("BLEU", 17.65, 16.87, 18.48, "nrefs:1|tok:13a|other")],
     analysis=replace(
         OURS.analysis,
-        bleu_by_length=[Group("0-5 source tokens", 1234, 20.97), Group("6-10 source tokens", 444, 19.58)],
+        bleu_by_length=[PartScore("0-5 source tokens", 1234, 20.97), PartScore("6-10 source tokens", 444, 19.58)],
         f1_by_frequency=[],
         worst=[],
     ),
@@ -149,7 +149,7 @@ def test_hostile_text_stays_text(page: Page, tmp_path: Path) -> None:
         OURS, system=HOSTILE, text=HOSTILE, tgt_lang='"><script>', metrics=[Metric(HOSTILE, 1, 0, 2, HOSTILE)]
     )
     sentences = [SentenceScore(1, HOSTILE, HOSTILE, HOSTILE, 1)]
-    hostile = replace(named, analysis=replace(OURS.analysis, bleu_by_length=[Group(HOSTILE, 1, 1)], best=sentences))
+    hostile = replace(named, analysis=replace(OURS.analysis, bleu_by_length=[PartScore(HOSTILE, 1, 1)], best=sentences))
     other = Page(tmp_path / "x", [hostile, OURS], [replace(COMPARISON, system=HOSTILE, method=HOSTILE)])
     assert other.source.count("&lt;script&gt;alert") > 11
     assert not {"script", "img"} & {tag for tag, _ in page.elements + other.elements}

@@ -31,7 +31,7 @@ from utils.text.language import (
     unspaced_language,
 )
 from utils.text.markup import Markup, Tag, TaggedText
-from utils.text.sampling import BpeSampler, Piece, UnigramSampler
+from utils.text.sampling import BpeSampler, ScoredPiece, UnigramSampler
 from utils.text.sentence import split_long, split_sentences
 from utils.text.tokenizer import (
     SentencePieceTokenizer,
@@ -208,11 +208,11 @@ def test_texts_are_cut_as_fine_as_sentencepiece_cuts_them(kind: str, rate: float
 
 
 TEXTS = ["a", "b", "c", "ab", "bc", "abc", "▁", "▁a", "qa"]  # no q by itself
-UNIGRAM = {text: Piece(4 + i, -1.5 - 0.37 * i) for i, text in enumerate(TEXTS)}
+UNIGRAM = {text: ScoredPiece(4 + i, -1.5 - 0.37 * i) for i, text in enumerate(TEXTS)}
 UNKNOWN = min(piece.score for piece in UNIGRAM.values()) - 10
 # the merges of BPE in their order; characters come behind them
 MERGES = ["bc", "ab", "abc", "▁a", "▁abc", "cc", "bcbc"]
-BPE = {text: Piece(4 + i, float(-i)) for i, text in enumerate([*MERGES, "a", "b", "c", "▁"])}
+BPE = {text: ScoredPiece(4 + i, float(-i)) for i, text in enumerate([*MERGES, "a", "b", "c", "▁"])}
 
 
 def cuts(word: str) -> Iterator[tuple[list[int], float]]:
@@ -220,7 +220,7 @@ def cuts(word: str) -> Iterator[tuple[list[int], float]]:
     if not word:
         yield [], 0.0
     for n in range(1, len(word) + 1):
-        first = UNIGRAM.get(word[:n]) or (Piece(UNK_ID, UNKNOWN) if n == 1 else None)
+        first = UNIGRAM.get(word[:n]) or (ScoredPiece(UNK_ID, UNKNOWN) if n == 1 else None)
         if first is not None:
             for ids, score in cuts(word[n:]):
                 yield [first.id, *ids], first.score + score

@@ -26,7 +26,7 @@ _SAME_LETTER = re.compile(r"([^\W\d_])\1*")
 
 
 @dataclass(frozen=True)
-class Group:
+class PartScore:
     """The score (BLEU or F1, 0 to 100) of a part of the text's sentences or words."""
 
     label: str
@@ -49,8 +49,8 @@ class SentenceScore:
 class Analysis:
     """An analysis of where translations are good or bad."""
 
-    bleu_by_length: list[Group]  # length of the source
-    f1_by_frequency: list[Group]  # frequency in the training text; empty without one
+    bleu_by_length: list[PartScore]  # length of the source
+    f1_by_frequency: list[PartScore]  # frequency in the training text; empty without one
     repetition_rate: float  # sentences, in percent, that repeat something that the reference does not repeat
     under_translation_rate: float  # sentences, in percent, that are much shorter than the reference
     length_ratio: float  # words of the translation over words of the reference
@@ -210,7 +210,7 @@ def word_counts(text: Iterable[str], cut: Callable[[str], list[str]]) -> Counter
 
 def bleu_by_length(
     lengths: Sequence[int], unit: str, translations: Sequence[str], references: Sequence[str], tokenizer: str
-) -> list[Group]:
+) -> list[PartScore]:
     """Return corpus BLEU of the sentences of 0-5, 6-10, ... tokens; groups without sentences are left out.
 
     If no sentence of a group is long enough for a 4-gram, only shorter n-grams count (sacreBLEU's effective order):
@@ -222,13 +222,13 @@ def bleu_by_length(
         lines = [line for line, length in enumerate(lengths) if _group(_LENGTHS, length) == fewest]
         if lines:
             found = bleu.corpus_score([translations[i] for i in lines], [[references[i] for i in lines]])
-            groups.append(Group(f"{label} {unit}", len(lines), found.score))
+            groups.append(PartScore(f"{label} {unit}", len(lines), found.score))
     return groups
 
 
 def f1_by_frequency(
     translations: Sequence[Sequence[str]], references: Sequence[Sequence[str]], counts: Counter[str]
-) -> list[Group]:
+) -> list[PartScore]:
     """Return F1 of words, in percent, by their frequency in the training text (as in compare-mt, Neubig et al. 2019).
 
     F1 = 2 · matched / (words of the references + words of the translations). A word of a translation matches at most as
@@ -242,7 +242,7 @@ def f1_by_frequency(
             for word, times in words.items():
                 total[_group(_FREQUENCIES, counts[word])] += times
     return [
-        Group(label, wanted[fewest], 200 * matched[fewest] / (wanted[fewest] + written[fewest]))
+        PartScore(label, wanted[fewest], 200 * matched[fewest] / (wanted[fewest] + written[fewest]))
         for fewest, label in _FREQUENCIES.items()
         if wanted[fewest]
     ]

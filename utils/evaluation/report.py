@@ -11,7 +11,7 @@ from string import ascii_uppercase
 from typing import Any, NamedTuple, TypeVar
 
 from utils.command import aligned, bar, page_template, wrapped
-from utils.evaluation.analysis import Contrast, Evaluation, Group, SentenceScore
+from utils.evaluation.analysis import Contrast, Evaluation, PartScore, SentenceScore
 from utils.evaluation.metric import Comparison, Metric
 from utils.file import write_text
 from utils.text.language import unspaced_language
@@ -50,7 +50,7 @@ class Chart(NamedTuple):
     counted: str  # unit that is counted in each part
     measure: str
     end: float  # of the scale, which starts at 0
-    rows: dict[str, list[tuple[int, Group]]]  # label of a part -> index and score of each system that has it
+    rows: dict[str, list[tuple[int, PartScore]]]  # label of a part -> index and score of each system that has it
 
 
 def as_dict(

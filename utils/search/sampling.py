@@ -9,8 +9,8 @@ from torch import Tensor
 
 from config.search import Hypothesis, SamplingConfig, SearchConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID
-from utils.dataset import masked
 from utils.dataset.batch import padded
+from utils.dataset.masked import uniform
 from utils.search.beam import drop_finished, largest
 from utils.search.constraint import NEVER, NO_NUMBERS, Constraint, Searchable, StateT, next_log_probs
 from utils.search.translator import Request
@@ -94,7 +94,7 @@ def sample(
     Each draw depends only on the seed, the number of its source, the number of the sample and the step. Scores are by
     the model's own probabilities, whatever the temperature.
     """
-    draws = uniform(sampling, [one.number for one in requests], max(one.most for one in requests)).to(device)
+    draws = uniform_draws(sampling, [one.number for one in requests], max(one.most for one in requests)).to(device)
 
     def drawn(log_probs: Float[Tensor, "N W V"], sentences: Tensor, t: int) -> Int[Tensor, "N W"]:
         likely, tokens = candidates(log_probs.flatten(0, 1), sampling)
@@ -127,11 +127,11 @@ def inverse_cdf(probs: Float[Tensor, "R C"], draws: Float[Tensor, " R"]) -> Int[
     return (sums > (draws * sums.amax(-1))[:, None]).int().argmax(-1)
 
 
-def uniform(sampling: SamplingConfig, numbers: Sequence[int], n_steps: int) -> Float[Tensor, "N W T"]:
+def uniform_draws(sampling: SamplingConfig, numbers: Sequence[int], n_steps: int) -> Float[Tensor, "N W T"]:
     """Return a number from [0, 1) for each step of each sample, independent of what else is drawn."""
     sentences, samples, steps = np.ogrid[: len(numbers), : sampling.n_samples, :n_steps]
     key = sampling.seed, "sample"
-    return torch.from_numpy(masked.uniform(key, np.asarray(numbers)[sentences], samples, steps))
+    return torch.from_numpy(uniform(key, np.asarray(numbers)[sentences], samples, steps))
 
 
 def _nucleus(scores: Float[Tensor, "R V"], top_p: float) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C"]]:

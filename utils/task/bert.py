@@ -77,7 +77,7 @@ _SPACE = "▁"  # the piece that consists of it alone
 _NO_WORD = "\ue000"  # from Unicode's private use area: no piece contains it
 
 
-class Candidate(NamedTuple):
+class TokenGuess(NamedTuple):
     """A token that may fill a mask."""
 
     token: int
@@ -88,7 +88,7 @@ class Filled(NamedTuple):
     """What a BERT reads, and how it fills in the masks, each independently of the others."""
 
     ids: list[int]
-    candidates: list[list[Candidate]]  # for each mask, likeliest first
+    candidates: list[list[TokenGuess]]  # for each mask, likeliest first
     text: str  # with the likeliest in each mask
 
 
@@ -195,7 +195,7 @@ class MaskFiller(NamedTuple):
 @torch.inference_mode()
 def fill_in(
     net: BertForPreTraining, ids: Sequence[int], mask: int, top: int, never: Collection[int] = ()
-) -> list[list[Candidate]]:
+) -> list[list[TokenGuess]]:
     """Return the `top` likeliest tokens at each masked position of `ids`, which have special tokens at both ends.
 
     Tokens that are `never` candidates keep their probability: it is not redistributed.
@@ -206,13 +206,13 @@ def fill_in(
     probs[:, list(never)] = -1.0
     found = probs.topk(min(top, probs.size(1) - len(set(never))))
     return [
-        [Candidate(token, p) for token, p in zip(tokens, row, strict=True)]
+        [TokenGuess(token, p) for token, p in zip(tokens, row, strict=True)]
         for tokens, row in zip(found.indices.tolist(), found.values.tolist(), strict=True)
     ]
 
 
 @torch.inference_mode()
-def show_attention(filler: MaskFiller, text: str, name: str, path: Path) -> None:
+def show_bert_attention(filler: MaskFiller, text: str, name: str, path: Path) -> None:
     """Draw where every head of every layer of a BERT looks while it fills in the [MASK]s of a text.
 
     The drawing is a page to explore (.html), which has the BERT's name, or a picture (.png).

@@ -27,7 +27,7 @@ from utils.evaluation.judge import word_perplexity
 from utils.load import TrainedLanguageModel
 from utils.run import titles
 from utils.search.constraint import next_log_probs
-from utils.search.sampling import candidates, inverse_cdf, uniform
+from utils.search.sampling import candidates, inverse_cdf, uniform_draws
 from utils.task.task import HeldOut, MonolingualTask
 from utils.training.loss import recurrent_loss
 from utils.training.report import Validate, Validation, perplexity
@@ -85,7 +85,7 @@ def generate(
     """
     device = next(model.parameters()).device
     n = 1 if sampling is None else sampling.n_samples
-    draws = None if sampling is None else uniform(sampling, [_TEXT], most)[0].to(device)
+    draws = None if sampling is None else uniform_draws(sampling, [_TEXT], most)[0].to(device)
     found: list[list[int]] = [[] for _ in range(n)]
     hidden, memory = model(torch.tensor([prompt], device=device), model.start(1, device), memory_length=memory_length)
     logits = model.output(hidden[:, -1]).expand(n, -1)

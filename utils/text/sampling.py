@@ -18,7 +18,7 @@ _LONGEST_REMEMBERED = 16  # characters: words of a language with spaces recur, s
 _MOST_REMEMBERED = 2**15
 
 
-class Piece(NamedTuple):
+class ScoredPiece(NamedTuple):
     """A piece's id and its score in the model: a log-probability, or (BPE) minus the number of its merge."""
 
     id: int
@@ -39,7 +39,7 @@ class UnigramSampler:
     The pieces are all but the special tokens.
     """
 
-    def __init__(self, pieces: Mapping[str, Piece], rate: float) -> None:
+    def __init__(self, pieces: Mapping[str, ScoredPiece], rate: float) -> None:
         self._weights = {text: (piece.id, rate * piece.score) for text, piece in pieces.items()}
         self._longest = max(map(len, pieces))
         self._unknown = rate * (min(piece.score for piece in pieces.values()) - _UNKNOWN_PENALTY)
@@ -84,7 +84,7 @@ class BpeSampler:
     each step and ends when none is left, which drops hardly anything where a whole sentence is one word (Japanese).
     """
 
-    def __init__(self, pieces: Mapping[str, Piece], rate: float) -> None:
+    def __init__(self, pieces: Mapping[str, ScoredPiece], rate: float) -> None:
         self._pieces, self._rate = pieces, rate
 
     def __call__(self, word: str, draw: Callable[[], float]) -> list[int]:

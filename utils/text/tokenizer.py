@@ -21,7 +21,7 @@ from config.data import TokenizerConfig
 from const.token import BOS, BOS_ID, EOS, EOS_ID, PAD, PAD_ID, SPECIAL_TOKENS, UNK, UNK_ID
 from utils.file import atomic_file, read_json, write_text
 from utils.text.language import composed, known_characters, known_form
-from utils.text.sampling import BpeSampler, Piece, UnigramSampler
+from utils.text.sampling import BpeSampler, ScoredPiece, UnigramSampler
 
 
 class Vocabulary(Protocol):
@@ -205,10 +205,10 @@ class SentencePieceTokenizer:
         return self._tagged(sampled)
 
     @cached_property
-    def pieces(self) -> dict[str, Piece]:
+    def pieces(self) -> dict[str, ScoredPiece]:
         """The pieces that text is encoded to: all but special tokens and tags."""
         ids = [i for i in range(len(SPECIAL_TOKENS), len(self)) if not self._processor.is_control(i)]
-        return {self._processor.id_to_piece(i): Piece(i, self._processor.get_score(i)) for i in ids}
+        return {self._processor.id_to_piece(i): ScoredPiece(i, self._processor.get_score(i)) for i in ids}
 
     @property
     def is_bpe(self) -> bool:
