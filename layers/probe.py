@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from layers.multi_head_attention import MultiHeadAttention
-from layers.scaled_dot_product_attention import FusedScaledDotProductAttention
+from layers.scaled_dot_product_attention import FusedScaledDotProductAttention, ScaledDotProductAttention
 
 
 @contextmanager
@@ -34,7 +34,8 @@ def recorded_weights(attentions: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
             kernel = attention.attention if isinstance(attention, MultiHeadAttention) else attention
             if isinstance(attention, MultiHeadAttention) and isinstance(kernel, FusedScaledDotProductAttention):
                 afterwards.callback(setattr, attention, "attention", kernel)
-                attention.attention = kernel = kernel.explicit
+                kernel = ScaledDotProductAttention(kernel.dropout.p, kernel.scaled).train(kernel.training)
+                attention.attention = kernel
             if isinstance(kernel, FusedScaledDotProductAttention):
                 raise ValueError("the fused attention has no weights to show: give the multi-head attention around it")
             hook = kernel.register_forward_hook(lambda _module, _inputs, output: weights.append(output[1].detach()))

@@ -55,17 +55,13 @@ class ScaledDotProductAttention(nn.Module):
         return self.dropout(weights) @ value, weights
 
 
-class FusedScaledDotProductAttention(nn.Module):
+class FusedScaledDotProductAttention(ScaledDotProductAttention):
     """The same function through `F.scaled_dot_product_attention`: faster, and without weights to look at.
 
     For sentences on a CPU the kernel's backward pass takes ten times as long as that of the formula written out. So
     where gradients are needed there, the formula runs instead. It also runs for a decoding step, which has few queries
     in many rows: the kernel would take several times as long.
     """
-
-    def __init__(self, dropout: float = 0.0, scaled: bool = True) -> None:
-        super().__init__()
-        self.explicit = ScaledDotProductAttention(dropout, scaled)
 
     def forward(
         self,
@@ -75,17 +71,17 @@ class FusedScaledDotProductAttention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         bias: Float[Tensor, "B H T S"] | None = None,
     ) -> tuple[Float[Tensor, "B H T K"], None]:
-        """Mix the values as the explicit twin does, but return None in place of the weights."""
+        """Mix the values as the formula written out does, but return None in place of the weights."""
         is_decoding = query.size(2) <= 8 < query.size(0)
         if query.device.type == "cpu" and (torch.is_grad_enabled() or is_decoding):
-            return self.explicit(query, key, value, mask, bias)[0], None
+            return super().forward(query, key, value, mask, bias)[0], None
         added: Tensor | None = mask
         if bias is not None:
-            added = bias / self.explicit.divisor(query)
+            added = bias / self.divisor(query)
             if mask is not None:
                 added = added.masked_fill(~mask, float("-inf"))
-        dropout = self.explicit.dropout.p if self.training else 0.0
-        scale = 1 / self.explicit.divisor(query)
+        dropout = self.dropout.p if self.training else 0.0
+        scale = 1 / self.divisor(query)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=added, dropout_p=dropout, scale=scale), None
 
 
