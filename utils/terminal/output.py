@@ -137,7 +137,8 @@ class Presenter:
         if self.shown.format == "jsonl":
             yield from map(_json_line, self._records(texts, found))
         elif self.shown.format == "pharaoh":
-            yield from self._linked(found)
+            for words in self.inspector.words(found):  # source words, target words and links
+                yield "\t".join([" ".join(words.source), " ".join(words.target), pharaoh(words.links)])
         elif self.shown.n_best == 1:
             yield from (translation.text for translation in found)
         else:  # an n-best list, as Moses writes it
@@ -243,11 +244,6 @@ class Presenter:
             self.terms.update(translation.terms)
             self.n_with_terms += bool(translation.terms)
         return found
-
-    def _linked(self, found: Sequence[Translation]) -> Iterator[str]:
-        """Yield `source words <tab> target words <tab> links`."""
-        for words in self.inspector.words(found):
-            yield "\t".join([" ".join(words.source), " ".join(words.target), pharaoh(words.links)])
 
     def _records(self, texts: Sequence[str], found: Sequence[Translation]) -> list[dict[str, Any]]:
         """Return the JSON fields of each translation; costly ones only on request."""
