@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import fields
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def main() -> None:
     # only now: torch takes seconds to import, which neither --help nor a mistake should wait for
     with needing_group("serve"):
         from utils.serve.api import create_app
-        from utils.serve.service import LineTranslator, Route, Server, address, bind
+        from utils.serve.service import Route, Server, address, bind, translate_lines
     from utils.device import pick_device
     from utils.load import build_translator, load_run
 
@@ -70,7 +71,7 @@ def main() -> None:
             run = load_run(folder, pick_device(arguments.device), plain=True)
             translator = build_translator([run], precision=arguments.precision)
             data, beam = run.config.data, run.config.search.beam_size
-            translate = LineTranslator(translator, run.model).translate
+            translate = partial(translate_lines, translator, run.model)
             about = folder.resolve().name, data.src_lang, data.tgt_lang, beam
             routes.append(Route(*about, translate, examples(folder), run.tokenizers.kinds))
         names = ", ".join(f"{route.name} ({route.direction})" for route in routes)

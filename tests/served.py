@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import httpx
@@ -16,7 +17,7 @@ from const.token import EOS
 from tests.tiny import MODEL, lively, tokenizers
 from utils.search.translator import Candidate, Piece, Translation, Translator
 from utils.serve.api import create_app
-from utils.serve.service import Line, LineTranslator, Options, Route, Server, address, bind
+from utils.serve.service import Line, Options, Route, Server, address, bind, translate_lines
 from utils.text.tokenizer import TokenizerPair
 
 ResultT = TypeVar("ResultT")
@@ -31,14 +32,14 @@ def translator(back: bool = False, beam: int = 2) -> Translator:
     return Translator(model, pair, "ja" if back else "en", search, 32, 48, torch.device("cpu"))
 
 
-def line_translator(back: bool = False) -> LineTranslator:
+def line_translator(back: bool = False) -> Callable[[Sequence[str], Options], list[Line]]:
     own = translator(back)
-    return LineTranslator(own, lively(MODEL, len(own.tokenizers.src), len(own.tokenizers.tgt)))
+    return partial(translate_lines, own, lively(MODEL, len(own.tokenizers.src), len(own.tokenizers.tgt)))
 
 
 def route(name: str = "tiny", back: bool = False) -> Route:
     """A route with a real network."""
-    return Route(name, *(("en", "ja") if back else ("ja", "en")), 2, line_translator(back).translate)
+    return Route(name, *(("en", "ja") if back else ("ja", "en")), 2, line_translator(back))
 
 
 def line_of(source: str, translation: str) -> Line:

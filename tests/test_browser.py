@@ -237,7 +237,7 @@ def test_pointing_at_a_word_shows_where_it_came_from(both: str, open_page: Open)
     page = open_page(both)
     type_text(page, TEXT_JA)
     page.wait_for_selector("#into button")
-    (line,) = line_translator().translate([TEXT_JA], Options(None, 4, True))
+    (line,) = line_translator()([TEXT_JA], Options(None, 4, True))
     (source_tokens,), (weights, *_) = line.source_tokens, line.attention[0]
     assert page.locator("#from button").count() == len(source_tokens)
     assert page.locator("#into button").count() == len(line.translation.candidates[0].tokens)

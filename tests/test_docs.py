@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -50,7 +51,7 @@ from utils.file import read_json
 from utils.load import load_run
 from utils.run import SHIPPED
 from utils.serve.api import create_app
-from utils.serve.service import LineTranslator, Route
+from utils.serve.service import Route, translate_lines
 from utils.text.language import unspaced_language
 from utils.text.tokenizer import SentencePieceTokenizer, every_token
 from utils.training.checkpoint import ABSENT, changed_settings
@@ -313,7 +314,7 @@ def test_tags_come_out_as_the_page_on_serving_says(page: str) -> None:
     asked, answer = re.findall(r"^curl (.+)\n```\n\n```json\n(.+)\n```$", text_of(page), re.M)[0]
     fields = dict(word.split("=", 1) for word in shlex.split(asked) if "=" in word)
     run = load_run(PICKLES / "kftt_ja_en", torch.device("cpu"))
-    route = Route("a", "ja", "en", 4, LineTranslator(run.translator(precision="fp32"), run.model).translate)
+    route = Route("a", "ja", "en", 4, partial(translate_lines, run.translator(precision="fp32"), run.model))
     assert ask(create_app([route], Limits()), lambda client: client.post("/translate", data=fields)).text == answer
 
 

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,7 +44,7 @@ from utils.run import CONFIG, WEIGHTS, create_run, find_run
 from utils.serve import api, service
 from utils.serve.api import create_app, page
 from utils.serve.batcher import Batcher
-from utils.serve.service import LineTranslator, Options, Route, Server, Service, bind
+from utils.serve.service import Options, Route, Server, Service, bind, translate_lines
 from utils.text.tokenizer import TokenizerPair
 from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
@@ -135,10 +136,10 @@ LINES = [TEXT.src[0], "", TEXT.src[77], "  "]
 
 def test_lines_are_translated_as_the_translator_does_with_the_weights_of_each_candidate() -> None:
     own = line_translator()
-    found = own.translate(LINES, Options(None, 3, True))
+    found = own(LINES, Options(None, 3, True))
     assert [line.translation for line in found] == translator(beam=3).translate(LINES, n_best=3)
     # an earlier request leaves no trace
-    assert [line.translation for line in own.translate(LINES, Options())] == translator().translate(LINES)
+    assert [line.translation for line in own(LINES, Options())] == translator().translate(LINES)
     src, tgt = tokenizers()
     ids = {token: i for i, token in enumerate(tgt.tokens(range(len(tgt))))}
     explicit = lively(replace(MODEL, fused=False), len(src), len(tgt))
@@ -155,14 +156,14 @@ def test_lines_are_translated_as_the_translator_does_with_the_weights_of_each_ca
 
 def test_each_sentence_has_its_weights_unless_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     sentences = TEXT.src[:3]
-    (found,) = line_translator().translate(["".join(sentences)], Options(attention=True))
-    alone = line_translator().translate(sentences, Options(attention=True))
+    (found,) = line_translator()(["".join(sentences)], Options(attention=True))
+    alone = line_translator()(sentences, Options(attention=True))
     assert found.source_tokens == [line.source_tokens[0] for line in alone]
     for ours, line in zip(found.attention, alone, strict=True):
         torch.testing.assert_close(torch.tensor(ours), torch.tensor(line.attention[0]), atol=2e-3, rtol=0)
     sizes = [len(line.attention[0][0]) * len(line.source_tokens[0]) for line in alone]
     monkeypatch.setattr(service, "_MOST_WEIGHTS", sizes[0] + sizes[1])
-    few = line_translator().translate(sentences, Options(attention=True))
+    few = line_translator()(sentences, Options(attention=True))
     assert [len(line.attention[0]) for line in few] == [1, 1, 0]
 
 
@@ -382,10 +383,8 @@ def test_a_long_body_is_refused_whether_it_says_so_or_not(scribe: Scribe) -> Non
 def test_texts_have_the_tag_that_they_are_given_and_others_are_refused(scribe: Scribe) -> None:
     pair = tagged_tokenizers()
     model = lively(MODEL, len(pair.src), len(pair.tgt))
-    own = LineTranslator(replace(translator(), model=model, tokenizers=pair), model)
-    read = {
-        tag: own.translate([TEXT.src[3]], Options(tag=tag))[0].source_tokens[0] for tag in (None, "law", "bt", "", None)
-    }
+    own = partial(translate_lines, replace(translator(), model=model, tokenizers=pair), model)
+    read = {tag: own([TEXT.src[3]], Options(tag=tag))[0].source_tokens[0] for tag in (None, "law", "bt", "", None)}
     text = read[""][1:]
     assert read == {None: read["law"], "law": ["<2en>", "<law>", *text], "bt": ["<2en>", "<bt>", *text], "": read[""]}
     assert "<law>" not in text
@@ -417,7 +416,7 @@ def test_the_page_is_told_where_the_model_looked_in_each_sentence(scribe: Scribe
         ("", ""),
     ]
     assert [one["known"] for one in found] == [True, True, True, False, True]
-    (line,) = line_translator().translate([TEXT.src[3] + TEXT.src[7]], Options(4, 3, True))
+    (line,) = line_translator()([TEXT.src[3] + TEXT.src[7]], Options(4, 3, True))
     for i, one in enumerate(found[:2]):
         assert one["source_tokens"] == line.source_tokens[i]
         for candidate, own, weights in zip(
@@ -457,7 +456,7 @@ def test_many_at_once_are_translated_together_and_never_mixed_up() -> None:
 
     def counted(lines: Any, options: Options) -> Any:
         calls.append(len(lines))
-        return own.translate(lines, options)
+        return own(lines, options)
 
     async def question(client: httpx.AsyncClient) -> list[httpx.Response]:
         return await asyncio.gather(*(client.post("/translate", json={"q": text, **JA_EN}) for text in texts))

@@ -67,48 +67,41 @@ class Line(NamedTuple):
     links: SpanLinks = ()  # between the line and its best translation
 
 
-class LineTranslator:
-    """Translates chunks of lines, each with its own options; use it from a single thread.
+def translate_lines(
+    translator: Translator, model: EncoderDecoder, lines: Sequence[str], options: Options
+) -> list[Line]:
+    """Translate lines, all with the same options.
 
     Args:
-        translator: the translator, whose beam size and tag change with each chunk.
+        translator: of the run, with its own settings.
         model: its model in single precision, not shared with the translator.
     """
-
-    def __init__(self, translator: Translator, model: EncoderDecoder) -> None:
-        self._translator, self._own, self._model = translator, translator.search, model
-        self._tokenizers = translator.tokenizers
-        self._inspector = Inspector(translator, [model])
-
-    def translate(self, lines: Sequence[str], options: Options) -> list[Line]:
-        """Translate lines, all with the same options."""
-        beam = options.beam or max(self._own.beam_size, options.n_best)
-        self._translator.search = replace(self._own, beam_size=beam)
-        tag, own = options.tag, self._tokenizers
-        self._translator.tokenizers = own if tag is None else own.of_kind(tag)
-        translations = self._translator.translate(lines, n_best=options.n_best)
-        tokens = self._translator.source_tokens
-        links = self._inspector.span_links(lines, translations) if options.links else [()] * len(lines)
-        found = [
-            Line(one, [[*tokens(piece), EOS] for piece in one.pieces], [[] for _ in one.pieces], of_line)
-            for one, of_line in zip(translations, links, strict=True)
-        ]
-        if not options.attention:
-            return found
-        sources, targets, owners, n_weights = [], [], list[list[list[list[float]]]](), 0
-        for line in found:
-            for piece, weights in zip(line.translation.pieces, line.attention, strict=True):
-                more = (len(piece.ids) + 1) * sum(len(candidate.tokens) for candidate in piece.candidates)
-                if not piece.ids or n_weights + more > _MOST_WEIGHTS:
-                    continue
-                n_weights += more
-                for candidate in piece.candidates:
-                    sources.append(piece.ids)
-                    targets.append(candidate.ids)
-                    owners.append(weights)
-        for weights, matrix in zip(owners, mean_cross_attention([self._model], sources, targets), strict=True):
-            weights.append([[round(value, _WEIGHT_DIGITS) for value in row] for row in matrix.tolist()])
+    search, tokenizers = translator.search, translator.tokenizers
+    search = replace(search, beam_size=options.beam or max(search.beam_size, options.n_best))
+    tokenizers = tokenizers if options.tag is None else tokenizers.of_kind(options.tag)
+    translator = replace(translator, search=search, tokenizers=tokenizers)
+    translations, tokens = translator.translate(lines, n_best=options.n_best), translator.source_tokens
+    links = Inspector(translator, [model]).span_links(lines, translations) if options.links else [()] * len(lines)
+    found = [
+        Line(one, [[*tokens(piece), EOS] for piece in one.pieces], [[] for _ in one.pieces], of_line)
+        for one, of_line in zip(translations, links, strict=True)
+    ]
+    if not options.attention:
         return found
+    sources, targets, owners, n_weights = [], [], list[list[list[list[float]]]](), 0
+    for line in found:
+        for piece, weights in zip(line.translation.pieces, line.attention, strict=True):
+            more = (len(piece.ids) + 1) * sum(len(candidate.tokens) for candidate in piece.candidates)
+            if not piece.ids or n_weights + more > _MOST_WEIGHTS:
+                continue
+            n_weights += more
+            for candidate in piece.candidates:
+                sources.append(piece.ids)
+                targets.append(candidate.ids)
+                owners.append(weights)
+    for weights, matrix in zip(owners, mean_cross_attention([model], sources, targets), strict=True):
+        weights.append([[round(value, _WEIGHT_DIGITS) for value in row] for row in matrix.tolist()])
+    return found
 
 
 class Route(NamedTuple):
