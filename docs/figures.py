@@ -40,12 +40,13 @@ from utils.dataset.monolingual import Document, DocumentTokens
 from utils.file import read_json
 from utils.load import TrainedBert, load_bert, load_run
 from utils.run import WEIGHTS
+from utils.search.forced import attention_weights
 from utils.text.tokenizer import WordTokenizer, id_of_each
 from utils.training.checkpoint import read_weights
 from utils.training.loss import projected_cross_entropy
 from utils.training.plan import learning_rate
 from utils.training.report import LOG
-from utils.visualize.attention import cross_attention, heat_map
+from utils.visualize.attention import heat_map
 from utils.visualize.curve import draw_curves, sheet
 
 _VOCABULARY = (*SPECIAL_TOKENS, "の", "は", "です", "京都", "奈良", "寺", "庭", "古都")
@@ -450,7 +451,7 @@ def draw_last_heads(weights: Path, picture: Path) -> None:
     with sheet(picture, (n_heads * 1.5, 13), rows=2 * len(NOTEBOOK), columns=n_heads // 2, dpi=80) as axes:
         for i, found in enumerate(run.translator().translate(NOTEBOOK)):
             (source,), target = src.encode([NOTEBOOK[i]]), [places[token] for token in found.candidates[0].tokens]
-            heads = cross_attention(run.model, source, target)[-1]
+            heads = attention_weights(run.model, source, target)["cross"][-1]
             for j, (one, weight) in enumerate(zip(axes[i * n_heads :], heads, strict=False)):
                 heat_map(one, weight, [*src.tokens(source), EOS], [*tgt.tokens(target), EOS], f"head {j + 1}")
                 one.tick_params(labelleft=j % (n_heads // 2) == 0)

@@ -49,7 +49,6 @@ from utils.training.plan import Progress
 from utils.training.report import JsonlLog, Sample, StepReport, Validation, read_log
 from utils.visualize.attention import (
     Pair,
-    cross_attention,
     draw_attention,
     draw_cross_attention,
     show_attention,
@@ -95,7 +94,7 @@ DRAWINGS: dict[str, Callable[[Path], None]] = DRAWN | {
     "vocabulary": lambda picture: vocabulary.draw_costs({"Japanese": dict.fromkeys("abcd", COSTS)}, picture),
     "japanese": draw_japanese,
     "curves": lambda picture: draw_runs([logged(picture.parent / f"{i}", i / 20).parent for i in range(4)], picture),
-    "cross-attention": lambda picture: draw_cross_attention(WIDE.weights["cross"][0][None], *WIDE[:2], picture),
+    "cross-attention": lambda picture: draw_cross_attention(WIDE.weights["cross"][:1], *WIDE[:2], picture),
     "attention": lambda picture: draw_attention(WIDE, picture),
     "heads": lambda picture: draw_head_importance(HEADS, "京都, dev", picture),
     "beam width": lambda picture: draw_beam_width(TRIALS, "KFTT dev", picture),
@@ -199,8 +198,9 @@ def test_a_row_is_of_the_step_that_chose_its_token() -> None:
     """Row t was computed before token t was known: by one cached step for each earlier token."""
     src, tgt = [5, 6, 7, 8, 9], [10, 11, 12]
     model = translating(replace(MODEL, fused=False, dropout=0.5, attention_dropout=0.5))
-    weights = cross_attention(model.train(), src, tgt)
-    torch.testing.assert_close(cross_attention(translating(), src, tgt), weights, atol=1e-5, rtol=1e-4)
+    weights = torch.stack(attention_weights(model.train(), src, tgt)["cross"])
+    again = torch.stack(attention_weights(translating(), src, tgt)["cross"])
+    torch.testing.assert_close(again, weights, atol=1e-5, rtol=1e-4)
     attentions = [block.cross_attention for block in model.eval().decoder]
     with torch.no_grad(), recorded_weights(attentions) as steps:  # type: ignore[arg-type]
         state = model.start(torch.tensor([[*src, EOS_ID]]))
@@ -259,7 +259,8 @@ def test_the_page_of_a_run_shows_the_weights_of_its_network(tmp_path: Path) -> N
     show_attention(run, run.translator(), TEXT.src[0], tmp_path / "page.html", TEXT.tgt[0])
     data = page_data(tmp_path / "page.html")
     src, tgt = run.tokenizers
-    weights = cross_attention(run.model, src.encode(TEXT.src[:1])[0], tgt.encode(TEXT.tgt[:1])[0])
+    ids = src.encode(TEXT.src[:1])[0], tgt.encode(TEXT.tgt[:1])[0]
+    weights = torch.stack(attention_weights(run.model, *ids)["cross"])
     torch.testing.assert_close(torch.tensor(data["kinds"][2]["weights"]) / 1000, weights, atol=0.00051, rtol=0)
     links = weights[-1].mean(0)[:-1, :-1].argmax(-1).tolist()  # of the last layer, without </s> on either side
     assert [[s, t] for s, t, _ in data["links"]] == [[place, t] for t, place in enumerate(links)]

@@ -41,6 +41,7 @@ from tests.tiny import MODEL, TEXT, Outcome, language_run, lively, outcome, run,
 from utils.config import TranslationConfig
 from utils.load import load_run
 from utils.run import CONFIG, WEIGHTS, create_run, find_run
+from utils.search.forced import attention_weights
 from utils.serve import api, service
 from utils.serve.api import create_app, page
 from utils.serve.batcher import Batcher
@@ -49,7 +50,6 @@ from utils.text.tokenizer import TokenizerPair
 from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
 from utils.training.plan import Rank
-from utils.visualize.attention import cross_attention
 
 # An unclosed socket is reported in the test that left it open, not wherever it happens to be collected.
 pytestmark = pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
@@ -150,7 +150,8 @@ def test_lines_are_translated_as_the_translator_does_with_the_weights_of_each_ca
         (source,) = src.encode([text])
         assert line.source_tokens == [[*src.tokens(source), EOS]]
         for candidate, weights in zip(line.translation.candidates, line.attention[0], strict=True):
-            expected = cross_attention(explicit, source, [ids[token] for token in candidate.tokens])[-1].mean(0)[:-1]
+            target = [ids[token] for token in candidate.tokens]
+            expected = attention_weights(explicit, source, target)["cross"][-1].mean(0)[:-1]
             torch.testing.assert_close(torch.tensor(weights).view(-1, len(source) + 1), expected, atol=6e-4, rtol=0)
 
 

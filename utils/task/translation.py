@@ -33,6 +33,7 @@ from utils.evaluation.metric import corpus_metrics, measure
 from utils.file import write_lines
 from utils.load import Run, build_network, load_bert, pretrained_shape
 from utils.run import ATTENTION, CONFIG, CURVE, TEST, TRANSLATIONS, WATCH_PAGE
+from utils.search.forced import attention_weights
 from utils.search.translator import Translator
 from utils.task.task import HeldOut, Task, Weights
 from utils.text.sentence import split_sentences
@@ -40,7 +41,7 @@ from utils.text.tokenizer import TokenizerPair, Vocabulary, load_tokenizers
 from utils.text.words import WordPair, Words
 from utils.training.loss import TranslationObjective
 from utils.training.report import Decoration, Observer, Sample, Validate, Validation, attempt, spread
-from utils.visualize.attention import cross_attention, draw_cross_attention
+from utils.visualize.attention import draw_cross_attention
 from utils.visualize.explain import Watch, easy_to_follow
 
 KEPT = 20  # translations of the test text that are kept with their sources and references
@@ -219,7 +220,7 @@ class TranslationTask(Task):
             side.encode([text])[0][: self._as_run(net).window - 1]
             for side, text in ((src, sample.source), (tgt, sample.translation))
         )
-        weights = cross_attention(net, src_ids, tgt_ids)
+        weights = attention_weights(net, src_ids, tgt_ids)["cross"]
         draw_cross_attention(weights, [*src.tokens(src_ids), EOS], [*tgt.tokens(tgt_ids), EOS], picture)
 
 

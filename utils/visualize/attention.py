@@ -11,7 +11,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from const.token import EOS
-from models.recurrent import EncoderDecoder
 from utils.command import columns_of, page_template
 from utils.file import write_text
 from utils.load import Run
@@ -42,17 +41,11 @@ _GAP, _TITLE, _HEADING, _SCALE = 0.14, 0.24, 0.45, 0.75
 _LEAST_WIDTH = 6.5  # room for the note at the top
 
 
-def cross_attention(model: EncoderDecoder, src: Sequence[int], tgt: Sequence[int]) -> Tensor:
-    """Return the cross-attention weights (layers, H, T, S) for a pair of id sequences.
-
-    Row t belongs to the prediction of target token t (the last: </s>), column s to source token s (the last: </s>).
-    """
-    return torch.stack(attention_weights(model, src, tgt)["cross"])
-
-
-def draw_cross_attention(weights: Tensor, src_tokens: Sequence[str], tgt_tokens: Sequence[str], picture: Path) -> None:
-    """Draw weights (layers, H, T, S) as one heat map per layer, averaged over heads, source across, target down."""
-    layers = weights.mean(1)
+def draw_cross_attention(
+    weights: Sequence[Float[Tensor, "H T S"]], src_tokens: Sequence[str], tgt_tokens: Sequence[str], picture: Path
+) -> None:
+    """Draw the weights of each layer as a heat map, averaged over heads, source across, target down."""
+    layers = torch.stack([*weights]).mean(1)
     n, rows, columns = layers.shape
     size = (1.5 + n * (1 + columns * _INCHES_PER_TOKEN), 1.6 + rows * _INCHES_PER_TOKEN)
     with drawing(picture, size, _DPI) as figure:
