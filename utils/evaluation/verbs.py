@@ -35,7 +35,6 @@ from utils.evaluation.metric import (
 from utils.evaluation.report import as_dict, as_text, charts, write_html
 from utils.file import require_outputs, require_writable, write_json, write_lines
 from utils.run import CONFIG, KEPT_WEIGHTS, TRANSLATIONS, distinct_names, find_run, read_config
-from utils.search.translator import Translation, Translator
 from utils.terminal.option import MINIMUM_BAYES_RISK, PRECISION, changed_by, require_candidates
 from utils.text.language import looks_tokenized, refuse_other_language, refuse_same
 
@@ -112,7 +111,11 @@ def evaluate_run(arguments: Namespace) -> None:
     if by_risk := arguments.minimum_bayes_risk:
         require_candidates(search, "--beam 8")
     translator = replace(run.translator(search, arguments.precision), minimum_bayes_risk=by_risk)
-    translations = [translation.text for translation in translate(translator, pairs.src)]
+    with tqdm(total=len(pairs), desc="translating", unit="sentence", disable=None, leave=False) as bar:
+        found = translator.translate(pairs.src, bar.update)
+    if n_unknown := sum(translation.unknown for translation in found):
+        warn(f"{n_unknown} of {len(found)} sources are entirely outside the vocabulary and were left unchanged")
+    translations = [translation.text for translation in found]
     if arguments.translations:
         write_lines(arguments.translations, translations)
     tokenize = bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized)
@@ -121,15 +124,6 @@ def evaluate_run(arguments: Namespace) -> None:
     system += f", {arguments.precision}" if arguments.precision != "auto" else ""
     system += ", minimum Bayes risk" if by_risk else ""
     report_score(System(system, translations), text, arguments)
-
-
-def translate(translator: Translator, sources: Sequence[str]) -> list[Translation]:
-    """Translate each source; warn of those that could not be translated."""
-    with tqdm(total=len(sources), desc="translating", unit="sentence", disable=None, leave=False) as bar:
-        found = translator.translate(sources, bar.update)
-    if n_unknown := sum(translation.unknown for translation in found):
-        warn(f"{n_unknown} of {len(found)} sources are entirely outside the vocabulary and were left unchanged")
-    return found
 
 
 def training_text(run: "Run") -> Path | None:
