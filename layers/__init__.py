@@ -1,4 +1,7 @@
-"""The parts of a Transformer, one per file: plain numbers, names and tensors; no settings object, vocabulary or I/O.
+"""The parts of a Transformer, one per file.
+
+They are built from plain numbers and names, and compute with tensors: none knows a settings object, a vocabulary or a
+file.
 
 Letters of the shapes in every signature:
 
