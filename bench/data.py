@@ -49,12 +49,12 @@ def prepare(files: ParallelFiles, root: Path, tokenizer: TokenizerConfig) -> dic
     with timed("corpus"):
         corpus = prepare_corpus(data, root)
     with timed("vocabulary"):  # including the cleaning before it
-        pair = cached_tokenizers(corpus, data, tokenizer, print, root)
+        pair = cached_tokenizers(corpus, tokenizer, print)
     with timed("ids"):
-        train = training_tokens(corpus, data, pair, tokenizer.sampling, 1, print, root)
+        train = training_tokens(corpus, pair, tokenizer.sampling, 1, print)
         train(0)
         for split in ("dev", "test"):
-            cached_tokens(corpus, split, data, pair, print, root)
+            cached_tokens(corpus, split, pair, print)
     with timed("epoch"):
         epoch = BucketSampler(train, batch.tokens_per_batch, batch.max_tokens, 1).epoch(0)
     start, n = sum(seconds.values()), min(_N_BATCHES, len(epoch))

@@ -453,11 +453,11 @@ def prepare(arguments: Namespace, folder: Path) -> tuple[Job, float]:
         raise ValueError(f"--config {alone}: its network is no Transformer, whose operations could be counted")
     given_data = {name: arguments[name] for name in ("corpus", "archive") if arguments[name] is not None}
     config = replace(config, data=replace(config.data, **given_data))
-    corpus, data = prepare_corpus(config.data), config.data
-    tokenizers = cached_tokenizers(corpus, data, config.tokenizer, print)
-    train = cached_tokens(corpus, "train", data, tokenizers, print)
+    corpus = prepare_corpus(config.data)
+    tokenizers = cached_tokenizers(corpus, config.tokenizer, print)
+    train = cached_tokens(corpus, "train", tokenizers, print)
     if peers:
-        dev = cached_tokens(corpus, "dev", data, tokenizers, print)
+        dev = cached_tokens(corpus, "dev", tokenizers, print)
         write_texts({"train": train, "dev": dev}, tokenizers.tgt, folder)
 
     vocabs = len(tokenizers.src), len(tokenizers.tgt)

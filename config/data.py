@@ -141,6 +141,11 @@ class DataConfig(Group):
         return self.corpus == "files" or any(map(self.own_files, ("", "dev_", "test_")))
 
     @property
+    def languages(self) -> tuple[str, str]:
+        """Those to translate from and into."""
+        return self.src_lang, self.tgt_lang
+
+    @property
     def is_tokenized(self) -> bool:
         """Whether spaces separate all words and marks of the texts."""
         if self.has_own_text or self.corpus not in CORPORA:

@@ -511,7 +511,8 @@ def test_the_real_archives_are_the_published_corpora(
     assert sizes_of(corpus) == sizes
     spec = CORPORA[name]
     assert all((root / name / path).is_file() for path in spec.blobs if path not in spec.optional)
-    assert prepare_corpus(replace(config, archive=None), root) == corpus
+    installed = replace(config, archive=None)
+    assert prepare_corpus(installed, root) == replace(corpus, data=installed)
 
 
 @pytest.mark.parametrize(
@@ -836,7 +837,7 @@ def german(tmp_path: Path) -> DataConfig:
 
 def remarks(data: DataConfig, root: Path) -> str:
     said: list[str] = []
-    check_own_text(data, prepare_corpus(data, root), said.append)
+    check_own_text(prepare_corpus(data, root), said.append)
     return "\n".join(said)
 
 
@@ -962,35 +963,35 @@ WORDS = TokenizerConfig("word", min_freq=1, joint=False)
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Corpus:
+def corpus(tmp_path: Path, root: Path) -> Corpus:
     for name, text in LINES.items():
         write(tmp_path / name, *text)
     train, dev, test = (ParallelFiles(tmp_path / f"{split}.src", tmp_path / f"{split}.tgt") for split in SPLITS)
-    return Corpus("toy", "ja", "en", train, dev, test, pre_tokenized=False)
+    return Corpus("toy", DATA, train, dev, test, root)
 
 
 def words(tokenizer: Tokenizer) -> list[str]:
     return tokenizer.tokens(range(4, len(tokenizer)))
 
 
-def everything(corpus: Corpus, data: DataConfig, config: TokenizerConfig, log: Any, root: Path) -> list[Any]:
-    tokenizers = cached_tokenizers(corpus, data, config, log, root)
-    pairs = [cached_tokens(corpus, split, data, tokenizers, log, root) for split in SPLITS]
+def everything(corpus: Corpus, config: TokenizerConfig, log: Any) -> list[Any]:
+    tokenizers = cached_tokenizers(corpus, config, log)
+    pairs = [cached_tokens(corpus, split, tokenizers, log) for split in SPLITS]
     return [[words(tokenizer) for tokenizer in tokenizers], [[ids_of(side) for side in pair] for pair in pairs]]
 
 
-def test_ids_are_those_of_encoding_now_and_made_once(corpus: Corpus, root: Path) -> None:
+def test_ids_are_those_of_encoding_now_and_made_once(corpus: Corpus) -> None:
     said: list[str] = []
-    first = everything(corpus, DATA, WORDS, said.append, root)
-    assert everything(corpus, DATA, WORDS, never, root) == first
+    first = everything(corpus, WORDS, said.append)
+    assert everything(corpus, WORDS, never) == first
     # of the cleaned training text alone
     assert first[0] == [["都", "古い", "京", "の", "寺"], ["capital", "an", "old", "the", "Kyo", "temple"]]
-    tokenizers = cached_tokenizers(corpus, DATA, WORDS, never, root)
+    tokenizers = cached_tokenizers(corpus, WORDS, never)
     for split, found in zip(SPLITS, first[1], strict=True):
         for side, tokenizer, encoded in zip(("src", "tgt"), tokenizers, found, strict=True):
             text = LINES[f"{split}.{side}"]
             assert encoded == tokenizer.encode([text[i] for i in KEPT] if split == "train" else text)
-    pairs = cached_tokens(corpus, "test", DATA, tokenizers, never, root)
+    pairs = cached_tokens(corpus, "test", tokenizers, never)
     assert isinstance(pairs.src[0], np.memmap)
     assert not pairs.src[0].flags.writeable
     assert "duplicate              1   16.67%" in said[0]
@@ -999,17 +1000,17 @@ def test_ids_are_those_of_encoding_now_and_made_once(corpus: Corpus, root: Path)
     assert said[3:] == [f"Encoding {n} lines of toy-{split} (once)" for n, split in zip((3, 4, 1), SPLITS, strict=True)]
 
 
-def test_a_dev_text_whose_sides_differ_in_length_is_refused_before_it_is_encoded(corpus: Corpus, root: Path) -> None:
+def test_a_dev_text_whose_sides_differ_in_length_is_refused_before_it_is_encoded(corpus: Corpus) -> None:
     write(corpus.dev.src, "寺")
     with pytest.raises(ValueError, match=r"dev\.src has 1 lines but .*dev\.tgt has 4: line i of one must translate"):
-        everything(corpus, DATA, WORDS, quiet, root)
+        everything(corpus, WORDS, quiet)
 
 
-def test_further_training_text_is_reported_and_not_counted_by_max_pairs(corpus: Corpus, root: Path) -> None:
+def test_further_training_text_is_reported_and_not_counted_by_max_pairs(corpus: Corpus) -> None:
     said: list[str] = []
-    few = replace(DATA, clean=replace(DATA.clean, max_pairs=1))
-    joined = replace(corpus, more=MoreText(len(LINES["train.src"]), 2))
-    found = [everything(each, few, WORDS, said.append, root)[1][0][0] for each in (corpus, joined)]
+    few = replace(corpus, data=replace(DATA, clean=replace(DATA.clean, max_pairs=1)))
+    joined = replace(few, more=MoreText(len(LINES["train.src"]), 2))
+    found = [everything(each, WORDS, said.append)[1][0][0] for each in (few, joined)]
     assert list(map(len, found)) == [1, 3]
     assert sum("with 6 further pairs; 2 were left out" in line for line in said) == 1
 
@@ -1017,18 +1018,20 @@ def test_further_training_text_is_reported_and_not_counted_by_max_pairs(corpus: 
 @pytest.mark.parametrize("rate", [0.0, 0.5])
 @pytest.mark.parametrize(("tag", "more_tag"), [(None, "bt"), ("law", "bt"), ("law", None), ("law", "law")])
 def test_further_training_text_has_a_tag_of_its_own(
-    corpus: Corpus, root: Path, tag: str | None, more_tag: str | None, rate: float, monkeypatch: pytest.MonkeyPatch
+    corpus: Corpus, tag: str | None, more_tag: str | None, rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of three lines that cleaning leaves, two are further text: from the middle of the first block on."""
     monkeypatch.setattr(text_module, "BLOCK", 2)
     data = replace(DATA, tag=tag, more_tag=more_tag, more_src=Path("more.src"), more_tgt=Path("more.tgt"))
-    corpus, config = replace(corpus, more=MoreText(5)), TokenizerConfig("bpe", 60, character_coverage=1.0, tag=True)
-    vocabulary = cached_tokenizers(corpus, data, config, quiet, root)
+    untagged, config = replace(corpus, more=MoreText(5)), TokenizerConfig("bpe", 60, character_coverage=1.0, tag=True)
+    corpus = replace(untagged, data=data)
+    vocabulary = cached_tokenizers(corpus, config, quiet)
     known = id_of_each(vocabulary.tgt)
-    for each, language in ((corpus, "en"), (corpus.reversed(), "ja")):
+    both = (untagged, corpus, "en"), (untagged.reversed(), corpus.reversed(), "ja")
+    for without, tagged, language in both:
         tokenizers = vocabulary.into(language)
-        plain = training_tokens(each, DATA, tokenizers, rate, 1, quiet, root)(0)
-        found = training_tokens(each, data, tokenizers.of_kind(tag), rate, 1, quiet, root)(0)
+        plain = training_tokens(without, tokenizers, rate, 1, quiet)(0)
+        found = training_tokens(tagged, tokenizers.of_kind(tag), rate, 1, quiet)(0)
         assert ids_of(found.tgt) == ids_of(plain.tgt)
         begins = [[known[f"<2{language}>"], *([known[f"<{kind}>"]] if kind else [])] for kind in (tag, *[more_tag] * 2)]
         assert ids_of(found.src) == [[*b, *row[1:]] for b, row in zip(begins, ids_of(plain.src), strict=True)]
@@ -1044,20 +1047,20 @@ def edited(name: str) -> Callable[[Corpus], Corpus]:
 
 
 @pytest.mark.parametrize(
-    ("change", "data", "config"),
+    ("change", "config"),
     [
-        *((edited(name), DATA, WORDS) for name in ("train.src", "test.tgt")),
-        (Corpus.reversed, DATA, WORDS),
-        (replace, replace(DATA, clean=replace(DATA.clean, drop_duplicates=False)), WORDS),
-        (replace, DATA, replace(WORDS, lowercase=True)),
+        *((edited(name), WORDS) for name in ("train.src", "test.tgt")),
+        (Corpus.reversed, WORDS),
+        (partial(replace, data=replace(DATA, clean=replace(DATA.clean, drop_duplicates=False))), WORDS),
+        (replace, replace(WORDS, lowercase=True)),
     ],
 )
 def test_of_another_text_cleaning_or_vocabulary_all_that_depends_on_it_is_made_anew(
-    corpus: Corpus, root: Path, change: Any, data: DataConfig, config: TokenizerConfig
+    corpus: Corpus, root: Path, change: Any, config: TokenizerConfig
 ) -> None:
-    first = everything(corpus, DATA, WORDS, quiet, root)
-    other = everything(change(corpus), data, config, quiet, root)
-    assert first != other == everything(change(corpus), data, config, quiet, root / "fresh")
+    first = everything(corpus, WORDS, quiet)
+    other = everything(change(corpus), config, quiet)
+    assert first != other == everything(change(replace(corpus, root=root / "fresh")), config, quiet)
 
 
 # sub-word sampling
@@ -1066,18 +1069,19 @@ SUBWORDS = TokenizerConfig("unigram", 40, character_coverage=1.0)
 
 
 @pytest.fixture
-def long_corpus(tmp_path: Path, small_blocks: None) -> Corpus:  # noqa: ARG001 (a fixture)
+def long_corpus(tmp_path: Path, root: Path, small_blocks: None) -> Corpus:  # noqa: ARG001 (a fixture)
     """Pairs enough for several blocks, some of which are dropped."""
     text = [f"the old capital of {n} and the capitals of {n * 7}" for n in range(60)]
     files = written(tmp_path, [(line, "" if n % 9 == 4 else line[::-1]) for n, line in enumerate(text)], "long")
-    return Corpus("toy", "en", "ne", files, files, files, pre_tokenized=False)
+    return Corpus("toy", replace(DATA, src_lang="en", tgt_lang="ne"), files, files, files, root)
 
 
 def sampled(
-    corpus: Corpus, root: Path, kind: Any = "unigram", seed: int = 1, rate: float = 0.3, data: DataConfig = DATA
+    corpus: Corpus, kind: Any = "unigram", seed: int = 1, rate: float = 0.3, clean: CleanConfig = DATA.clean
 ) -> tuple[TokenizerPair, Callable[[int], TokenPairs]]:
-    tokenizers = cached_tokenizers(corpus, DATA, replace(SUBWORDS, kind=kind), quiet, root)
-    return tokenizers, training_tokens(corpus, data, tokenizers, rate, seed, quiet, root)
+    tokenizers = cached_tokenizers(corpus, replace(SUBWORDS, kind=kind), quiet)
+    corpus = replace(corpus, data=replace(corpus.data, clean=clean))
+    return tokenizers, training_tokens(corpus, tokenizers, rate, seed, quiet)
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
@@ -1085,11 +1089,12 @@ def test_a_segmentation_is_a_function_of_seed_and_epoch_whoever_makes_it_and_whe
     long_corpus: Corpus, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def segmented(name: str, epochs: list[int], **options: Any) -> list[list[int]]:
-        _, tokens = sampled(long_corpus, tmp_path / name, kind, **options)
+        _, tokens = sampled(replace(long_corpus, root=tmp_path / name), kind, **options)
         return [ids_of(tokens(epoch).src) for epoch in epochs][-1]
 
-    tokenizers, tokens = sampled(long_corpus, tmp_path / "straight", kind)
-    straight = cached_tokens(long_corpus, "train", DATA, tokenizers, quiet, tmp_path / "straight")
+    corpus = replace(long_corpus, root=tmp_path / "straight")
+    tokenizers, tokens = sampled(corpus, kind)
+    straight = cached_tokens(corpus, "train", tokenizers, quiet)
     for one, other, likeliest, tokenizer in zip(tokens(0), tokens(1), straight, tokenizers, strict=True):
         text = tokenizer.decode(ids_of(likeliest))
         assert tokenizer.decode(ids_of(one)) == tokenizer.decode(ids_of(other)) == text
@@ -1100,8 +1105,8 @@ def test_a_segmentation_is_a_function_of_seed_and_epoch_whoever_makes_it_and_whe
     assert segmented("straight", [2]) == expected  # from the disk
     for options in ({"seed": 2}, {"rate": 0.05}):
         assert segmented("straight", [2], **options) != expected
-    few = replace(DATA, clean=replace(DATA.clean, max_pairs=5))
-    assert len(segmented("straight", [2], data=few)) == 5
+    few = replace(DATA.clean, max_pairs=5)
+    assert len(segmented("straight", [2], clean=few)) == 5
     if kind == "unigram":
         monkeypatch.setattr(ids, "_WORTH_PROCESSES", 1)
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
@@ -1114,22 +1119,20 @@ def test_every_side_of_every_block_of_every_epoch_has_its_own_seed() -> None:
     assert Sampling(0.1, 7, 2).block_seed(0, 0) == 4247664741  # golden: resumed runs sample on
 
 
-def test_a_killed_process_is_said_so_in_one_line(
-    long_corpus: Corpus, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_process_is_said_so_in_one_line(long_corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ids, "_WORTH_PROCESSES", 1)
     monkeypatch.setattr(ProcessPoolExecutor, "map", lambda pool, *_: [pool.submit(os._exit, 1).result()])
     with pytest.raises(ValueError, match=r"^a process that encodes text was killed: is there enough memory for \d+"):
-        sampled(long_corpus, root)[1](0)
+        sampled(long_corpus)[1](0)
 
 
 def test_the_ids_of_the_next_epoch_are_made_meanwhile_and_a_failure_is_raised_when_they_are_needed(
-    long_corpus: Corpus, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    long_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = ids_of(sampled(long_corpus, tmp_path / "other")[1](1).src)
-    tokenizers = cached_tokenizers(long_corpus, DATA, SUBWORDS, quiet, root)
+    expected = ids_of(sampled(replace(long_corpus, root=tmp_path / "other"))[1](1).src)
+    tokenizers = cached_tokenizers(long_corpus, SUBWORDS, quiet)
     said: list[str] = []
-    tokens = training_tokens(long_corpus, DATA, tokenizers, 0.3, 1, said.append, root, ahead=True)
+    tokens = training_tokens(long_corpus, tokenizers, 0.3, 1, said.append, ahead=True)
 
     def meanwhile(epoch: int) -> list[list[int]]:
         before = {*threading.enumerate()}
@@ -1149,8 +1152,8 @@ def test_the_ids_of_the_next_epoch_are_made_meanwhile_and_a_failure_is_raised_wh
 def test_the_ids_of_an_epoch_are_kept_until_a_later_one_is_asked_for(
     long_corpus: Corpus, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, tokens = sampled(long_corpus, root)
-    sampled(long_corpus, root, seed=2)[1](0)
+    _, tokens = sampled(long_corpus)
+    sampled(long_corpus, seed=2)[1](0)
     first = tokens(0)
     before = ids_of(first.src)
     for epoch, expected in ((0, ["0", "0"]), (1, ["0", "1"]), (10, ["0", "10"]), (9, ["0", "10", "9"])):
@@ -1288,8 +1291,8 @@ def test_tokens_are_of_the_split_and_its_documents(tmp_path: Path, root: Path) -
     text = write(tmp_path / "own", "都 1", "", "都 2", "都 3", "", *["都 4"] * 5)
     config = MonolingualConfig(text=text, dev_text=text, test_text=text, documents=documents_of(tmp_path, 3, 1, 1, 5))
     corpus = prepare_monolingual(config, root)
-    tokenizer = corpus.tokenizer(TokenizerConfig("word", min_freq=2), quiet, root)
-    train, dev = (corpus.tokens(split, tokenizer, quiet, root) for split in ("train", "dev"))
+    tokenizer = corpus.tokenizer(TokenizerConfig("word", min_freq=2), quiet)
+    train, dev = (corpus.tokens(split, tokenizer, quiet) for split in ("train", "dev"))
     assert (words(tokenizer), train.bounds.tolist(), dev.bounds.tolist()) == (["都", "4"], [0, 2, 3, 8], [0, 8])
     assert [train.lines[int(train.rows[i])].tolist() for i in (1, 7)] == [[4, 1], [4, 5]]
 
@@ -1501,9 +1504,9 @@ def test_multi30k_is_learned_as_in_seq2seq(shared_data: Path, root: Path) -> Non
     recipe = TranslationConfig.load(PRESET / "multi30k_de_en_words.yaml")
     data, batch = replace(recipe.data, archive=shared_data / "multi30k.tar.xz"), recipe.batch
     corpus = prepare_corpus(data, root)
-    tokenizers = cached_tokenizers(corpus, data, recipe.tokenizer, quiet, root)
+    tokenizers = cached_tokenizers(corpus, recipe.tokenizer, quiet)
     assert [len(tokenizer) for tokenizer in tokenizers] == [7859, 5921]
-    train, dev, test = (cached_tokens(corpus, split, data, tokenizers, quiet, root) for split in SPLITS)
+    train, dev, test = (cached_tokens(corpus, split, tokenizers, quiet) for split in SPLITS)
     bounds = batch.tokens_per_batch, batch.max_tokens, 1, batch.length_multiple, batch.sentences_per_batch
     epoch = BucketSampler(train, *bounds).epoch(0)
     assert sorted(len(each.src) for each in epoch) == [29_000 % 128] + [128] * 226

@@ -479,7 +479,8 @@ def test_a_validation_scores_translations_against_references() -> None:
     some = translation_scores(Dictionary(text.src[:4]), text, CORPUS)
     assert list(some.translations) == ["There is nothing at all here."] * 4 + text.tgt[4:]
     assert some.scores["bleu"] == sacrebleu.corpus_bleu(list(some.translations), [text.tgt]).score
-    japanese = translation_scores(Dictionary(), TEXT[:3], replace(CORPUS, tgt_lang="ja"))
+    into_japanese = replace(CORPUS, data=replace(CORPUS.data, tgt_lang="ja"))
+    japanese = translation_scores(Dictionary(), TEXT[:3], into_japanese)
     assert ["tok:13a" in some.signatures["bleu"], "tok:ja-mecab" in japanese.signatures["bleu"]] == [True] * 2
     for lines, wanted, shown in ((10, 3, [0, 3, 6]), (2, 5, [0, 1]), (7, 0, [])):
         samples = translation_scores(Dictionary(), TEXT[:lines], CORPUS, wanted).samples

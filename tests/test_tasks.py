@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial, partialmethod
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -54,7 +54,7 @@ from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageCon
 from utils.dataset.corpus import training_tokens
 from utils.dataset.ids import cached_tokenizer
 from utils.dataset.labelled import LabelledText
-from utils.dataset.monolingual import MonolingualCorpus, prepare_monolingual
+from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import StreamSampler
 from utils.file import write_lines
 from utils.load import TrainedClassifier, TrainedLanguageModel, load_classifier, load_language_model, load_run
@@ -334,7 +334,7 @@ def model(tmp_path: Path) -> TrainedLanguageModel:
 
 def test_the_loss_is_that_of_one_long_reading(model: TrainedLanguageModel, tmp_path: Path) -> None:
     corpus = prepare_monolingual(model.config.data, tmp_path)
-    tokens = corpus.tokens("test", model.vocabulary, print, tmp_path)
+    tokens = corpus.tokens("test", model.vocabulary, print)
     (batch,) = StreamSampler(tokens, StreamConfig(1, 1000)).all()
     hidden, _ = model.net(batch.ids, model.net.start(1, torch.device("cpu")))
     real = batch.target[0] != 0
@@ -374,8 +374,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / f"{split}text").write_text(f"{words}\n" * n, encoding="utf-8")
         (tmp_path / f"{split}labels").write_text("old\nnew\n" * (n // 2), encoding="utf-8")
     monkeypatch.setattr(task_module, "prepare_monolingual", partial(prepare_monolingual, root=tmp_path))
-    for name in ("tokenizer", "tokens"):
-        monkeypatch.setattr(MonolingualCorpus, name, partialmethod(getattr(MonolingualCorpus, name), root=tmp_path))
     monkeypatch.setattr(classification, "cached_tokenizer", partial(cached_tokenizer, root=tmp_path))
     monkeypatch.setattr(LabelledText, "cached", partial(LabelledText.cached, root=tmp_path))
     return tmp_path
@@ -499,8 +497,7 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Texts:
         for side in ("src", "tgt"):
             files[f"{split}{side}"] = file = tmp_path / f"{split or 'train_'}{side}"
             write_lines(file, getattr(text, side))
-    rooted = "prepare_corpus", "refuse_other_languages", "check_own_text"
-    for name in (*rooted, "cached_tokenizers", "cached_tokens", "training_tokens"):
+    for name in ("prepare_corpus", "refuse_other_languages"):
         monkeypatch.setattr(translation, name, partial(getattr(translation, name), root=tmp_path))
     return Texts(replace(CONFIG, data=DataConfig(**files)), tmp_path)
 
@@ -509,7 +506,7 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Texts:
 def test_sub_words_of_the_next_epoch_are_sampled_ahead_for_a_gpu(
     device: str, texts: Texts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = Mock(side_effect=partial(training_tokens, root=texts.root))
+    asked = Mock(side_effect=training_tokens)
     monkeypatch.setattr(translation, "training_tokens", asked)
     monkeypatch.setattr(translation, "pick_device", lambda _: torch.device(device))
     texts.task()

@@ -51,7 +51,7 @@ TEXT = ParallelText(
 )
 
 _NOWHERE = ParallelFiles(Path("nowhere.src"), Path("nowhere.tgt"))
-CORPUS = Corpus("files", "ja", "en", _NOWHERE, _NOWHERE, _NOWHERE, pre_tokenized=False)
+CORPUS = Corpus("files", DataConfig("files"), _NOWHERE, _NOWHERE, _NOWHERE)
 
 
 @cache

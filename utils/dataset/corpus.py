@@ -60,13 +60,12 @@ class MoreText(NamedTuple):
 class Corpus:
     """A corpus, ready to use: three pairs of files and what must be known to use them."""
 
-    name: str  # as in `DataConfig.corpus`
-    src_lang: str
-    tgt_lang: str
+    name: str  # as in `DataConfig.corpus`, but "files" for all that are your own
+    data: DataConfig  # its settings, in this direction
     train: ParallelFiles  # not cleaned yet
     dev: ParallelFiles  # used to choose models
     test: ParallelFiles
-    pre_tokenized: bool  # words are separated by spaces: BLEU takes them as they are (`tokenize none`)
+    root: Path = CORPUS  # under which is kept what is made of it
     more: MoreText = field(default_factory=MoreText)  # what was added to the training text
     rebuilt: bool = False  # the training text is not the published one to the letter
     more_sets: Mapping[str, ParallelFiles] = field(default_factory=dict)  # by name; their files may be absent
@@ -75,8 +74,8 @@ class Corpus:
         """Return the corpus in the other direction."""
         train, dev, test = (ParallelFiles(*reversed(files)) for files in (self.train, self.dev, self.test))
         more = {name: ParallelFiles(*reversed(files)) for name, files in self.more_sets.items()}
-        sides = replace(self, src_lang=self.tgt_lang, tgt_lang=self.src_lang)
-        return replace(sides, train=train, dev=dev, test=test, more_sets=more)
+        data = replace(self.data, src_lang=self.data.tgt_lang, tgt_lang=self.data.src_lang)
+        return replace(self, data=data, train=train, dev=dev, test=test, more_sets=more)
 
     def held_out(self, name: str) -> ParallelFiles:
         """Return the held-out text of this name: dev, test or one of `more_sets`."""
@@ -104,7 +103,7 @@ def prepare_corpus(config: DataConfig, root: Path = CORPUS) -> Corpus:
     """Prepare the corpus under `root`: fetch, verify and unpack it, or split it, where that is still to be done."""
     more = _own_pair(config, "more_", root)
     corpus = _without_more(config, root)
-    return corpus if more is None else _with_more(corpus, more, root)
+    return corpus if more is None else _with_more(corpus, more)
 
 
 def prepare_to_score(config: DataConfig, root: Path = CORPUS) -> Corpus:
@@ -124,7 +123,7 @@ def _without_more(config: DataConfig, root: Path, to_train: bool = True) -> Corp
         raise ValueError(f"pre_tokenized=true is for your own texts, and corpus={config.corpus} is none: leave it out")
     spec = CORPORA.get(config.corpus)  # None: the embedded one
     name, languages = (spec.name, spec.languages) if spec else ("embedded", ("ja", "en"))
-    src, tgt = config.src_lang, config.tgt_lang
+    src, tgt = config.languages
     if src == tgt or not {src, tgt} <= set(languages):
         raise ValueError(
             f"corpus={config.corpus} has {' and '.join(languages)}, not src_lang={src} to tgt_lang={tgt}: give "
@@ -143,7 +142,7 @@ def _without_more(config: DataConfig, root: Path, to_train: bool = True) -> Corp
     train, dev, test = map(files, paths)
     rebuilt = spec is not None and any(hashes[file.relative_to(folder).as_posix()] in spec.rebuilt for file in train)
     more = {name: files(path) for name, path in spec.more_sets.items()} if spec else {}
-    return Corpus(name, src, tgt, train, dev, test, config.is_tokenized, rebuilt=rebuilt, more_sets=more)
+    return Corpus(name, config, train, dev, test, root, rebuilt=rebuilt, more_sets=more)
 
 
 def _own_files(config: DataConfig, root: Path, to_train: bool) -> Corpus:
@@ -155,7 +154,7 @@ def _own_files(config: DataConfig, root: Path, to_train: bool) -> Corpus:
     dev, test = (_own_pair(config, kind, root) for kind in ("dev_", "test_"))
     if not (dev and test):
         train, dev, test = _split(train, dev, test, config.held_out, root)
-    return Corpus("files", config.src_lang, config.tgt_lang, train, dev, test, config.is_tokenized)
+    return Corpus("files", config, train, dev, test, root)
 
 
 def _own_pair(config: DataConfig, kind: str, root: Path, is_read: bool = True) -> ParallelFiles | None:
@@ -173,11 +172,10 @@ def _own_pair(config: DataConfig, kind: str, root: Path, is_read: bool = True) -
     for name, file in given.items():
         require_text(file, name)
     if len(given) == 1:  # converted once for each content, and found again by it
-        languages = config.src_lang, config.tgt_lang
-        folder = cache_folder(root, "pairs", file_hash(file), file.suffixes, languages)
+        folder = cache_folder(root, "pairs", file_hash(file), file.suffixes, config.languages)
         if not folder.is_dir():
             with atomic_folder(folder) as draft:
-                convert(file, languages, _in_folder(draft, "pairs"))
+                convert(file, config.languages, _in_folder(draft, "pairs"))
         files = _in_folder(folder, "pairs")
     if len({*map(file_hash, files)}) == 1:
         names = " and ".join(f"{name}={file}" for name, file in given.items())
@@ -222,9 +220,9 @@ def _split(
     return _in_folder(folder, "train"), dev or _in_folder(folder, "dev"), test or _in_folder(folder, "test")
 
 
-def _with_more(corpus: Corpus, more: ParallelFiles, root: Path) -> Corpus:
+def _with_more(corpus: Corpus, more: ParallelFiles) -> Corpus:
     """Return the corpus with more pairs to train on; they are joined once for each content, and found again by it."""
-    folder = root / f"joined-{_fingerprint([*corpus.train, *corpus.dev, *corpus.test, *more])}"
+    folder = corpus.root / f"joined-{_fingerprint([*corpus.train, *corpus.dev, *corpus.test, *more])}"
     if not folder.is_dir():
         with atomic_folder(folder) as draft:
             added = write_joined(corpus.train, more, (corpus.dev, corpus.test), _in_folder(draft, "train"))
@@ -245,33 +243,22 @@ def _fingerprint(files: Iterable[Path]) -> str:
 # `cached` in utils/dataset/ids.py, in a folder named by a hash of what it was made from; sampled ids once per epoch.
 
 
-def cached_tokenizers(
-    corpus: Corpus, data: DataConfig, config: TokenizerConfig, log: Log, root: Path = CORPUS
-) -> TokenizerPair:
+def cached_tokenizers(corpus: Corpus, config: TokenizerConfig, log: Log) -> TokenizerPair:
     """Return the tokenizers of a corpus, learned from its cleaned training text at the first call."""
-    languages = corpus.src_lang, corpus.tgt_lang
+    data, files = corpus.data, _cleaned(corpus, log)
     kinds = sorted({tag for tag in (data.tag, data.more_tag) if tag})
-    return cached_vocabulary(corpus.name, _cleaned(corpus, data, log, root), config, languages, log, root, kinds)
+    return cached_vocabulary(corpus.name, files, config, data.languages, log, corpus.root, kinds)
 
 
-def cached_tokens(
-    corpus: Corpus, split: Split, data: DataConfig, tokenizers: TokenizerPair, log: Log, root: Path = CORPUS
-) -> TokenPairs:
+def cached_tokens(corpus: Corpus, split: Split, tokenizers: TokenizerPair, log: Log) -> TokenPairs:
     """Return the ids of a split, encoded at the first call; only training text is cleaned."""
     if split == "train":
-        return TokenPairs.load(_encoded(corpus, data, tokenizers, log, root))
-    return TokenPairs.load(cached_ids(f"{corpus.name}-{split}", getattr(corpus, split), tokenizers, log, root))
+        return TokenPairs.load(_training_ids(corpus, tokenizers, log))
+    return TokenPairs.load(cached_ids(f"{corpus.name}-{split}", getattr(corpus, split), tokenizers, log, corpus.root))
 
 
 def training_tokens(
-    corpus: Corpus,
-    data: DataConfig,
-    tokenizers: TokenizerPair,
-    sampling: float,
-    seed: int,
-    log: Log,
-    root: Path = CORPUS,
-    ahead: bool = False,
+    corpus: Corpus, tokenizers: TokenizerPair, sampling: float, seed: int, log: Log, ahead: bool = False
 ) -> Callable[[int], TokenPairs]:
     """Return a function that gives the ids of the training text for each epoch: always the same, or sampled again.
 
@@ -280,17 +267,17 @@ def training_tokens(
     one are made meanwhile (`ahead`) where a GPU would wait for them; a CPU has the same work to do now or later.
     """
     if not sampling:
-        pairs = cached_tokens(corpus, "train", data, tokenizers, log, root)
+        pairs = cached_tokens(corpus, "train", tokenizers, log)
         return lambda _: pairs
 
     def prepare(epoch: int) -> None:
         with suppress(Exception):  # of a full disk, say: it is raised when the epoch is requested
-            _encoded(corpus, data, tokenizers, lambda _: None, root, Sampling(sampling, seed, epoch))
+            _training_ids(corpus, tokenizers, lambda _: None, Sampling(sampling, seed, epoch))
 
     def tokens(epoch: int) -> TokenPairs:
         pairs = None
         while pairs is None:
-            folder = _encoded(corpus, data, tokenizers, log, root, Sampling(sampling, seed, epoch))
+            folder = _training_ids(corpus, tokenizers, log, Sampling(sampling, seed, epoch))
             with suppress(FileNotFoundError):  # another training, epochs ahead, has just removed it: make it again
                 pairs = TokenPairs.load(folder)
         if ahead:
@@ -304,19 +291,18 @@ def training_tokens(
     return tokens
 
 
-def _encoded(
-    corpus: Corpus, data: DataConfig, tokenizers: TokenizerPair, log: Log, root: Path, drawn: Sampling | None = None
-) -> Path:
+def _training_ids(corpus: Corpus, tokenizers: TokenizerPair, log: Log, drawn: Sampling | None = None) -> Path:
     """Return the folder with the ids of the cleaned training text, whose further pairs may have a tag of their own."""
-    files, more = _cleaned(corpus, data, log, root), None
+    data, files, more = corpus.data, _cleaned(corpus, log), None
     if corpus.more.n_pairs and data.tag != data.more_tag:
         more = read_json(files.src.with_name(_MORE)), tokenizers.of_kind(data.more_tag)
     name = corpus.name if drawn else f"{corpus.name}-train"
-    return cached_ids(name, files, tokenizers, log, root, drawn, more)
+    return cached_ids(name, files, tokenizers, log, corpus.root, drawn, more)
 
 
-def _cleaned(corpus: Corpus, data: DataConfig, log: Log, root: Path) -> ParallelFiles:
+def _cleaned(corpus: Corpus, log: Log) -> ParallelFiles:
     """Return the training text, cleaned at the first call."""
+    data = corpus.data
 
     def make(folder: Path) -> None:
         counts = clean(corpus.train, data.clean, _in_folder(folder, "train"), corpus.more.n_pairs)
@@ -333,7 +319,7 @@ def _cleaned(corpus: Corpus, data: DataConfig, log: Log, root: Path) -> Parallel
                 log(f"  it has lines of the {split} text, whose scores flatter the model: {found}")
 
     tags = [] if data.tag == data.more_tag else [data.tag, data.more_tag]
-    path = cache_folder(root, f"{corpus.name}-cleaned", corpus.fingerprint(), asdict(data.clean), *tags)
+    path = cache_folder(corpus.root, f"{corpus.name}-cleaned", corpus.fingerprint(), asdict(data.clean), *tags)
     return _in_folder(cached(path, make, log), "train")
 
 
@@ -359,30 +345,33 @@ def _swapped(data: DataConfig, kind: str) -> str:
     return f"are --data.{kind}src and --data.{kind}tgt swapped"
 
 
-def check_own_text(data: DataConfig, corpus: Corpus, log: Callable[[str], object], root: Path = CORPUS) -> None:
+def check_own_text(corpus: Corpus, log: Callable[[str], object]) -> None:
     """Refuse a text of your own whose sides are the other way round than is said; remark on spaces that are odd.
 
     Letters do not tell English from German. So the words of development and test text are compared with those of the
     training text, and the words of further training text with those of the development text.
     """
+    data = corpus.data
     for kind, beside in (("dev_", corpus.train), ("test_", corpus.train), ("more_", corpus.dev)):
-        if (files := _own_pair(data, kind, root)) and _has_words_of_other_side(_beginning(files), _beginning(beside)):
+        if (files := _own_pair(data, kind, corpus.root)) and _has_words_of_other_side(
+            _beginning(files), _beginning(beside)
+        ):
             raise ValueError(
                 f"{files.src} has the words of {beside.tgt}, and {files.tgt} those of {beside.src}: "
                 f"{_swapped(data, kind)}?"
             )
     if data.has_own_text:
-        files = _own_pair(data, "", root) or corpus.train
+        files = _own_pair(data, "", corpus.root) or corpus.train
         src, tgt = _beginning(files)
         if (copied := sum(map(str.__eq__, src, tgt)) / len(src)) > _MANY_COPIES:
             log(f"{copied:.0%} of the lines of {files.src} are their own translations: is that right?")
         target, lines = corpus.dev.tgt, _beginning(corpus.dev)[1]
-        if not corpus.pre_tokenized and looks_tokenized(lines):
+        if not data.is_tokenized and looks_tokenized(lines):
             log(
                 f"{target} looks tokenized: give --data.pre_tokenized true if spaces separate all words and marks, "
                 "so that BLEU takes them as they are"
             )
-        if corpus.pre_tokenized and looks_untokenized(lines):
+        if data.is_tokenized and looks_untokenized(lines):
             log(f"{target} does not look tokenized, and BLEU splits it at spaces: is --data.pre_tokenized true right?")
 
 

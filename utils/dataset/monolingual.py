@@ -91,20 +91,21 @@ class MonolingualCorpus:
     test: Path
     documents: tuple[Document, ...]  # of the training text, in order
     pre_tokenized: bool  # words are separated by spaces
-    rebuilt: bool = False  # as in `Corpus`
+    root: Path = CORPUS  # as in `Corpus`, and so is the next
+    rebuilt: bool = False
 
     def fingerprint(self) -> str:
         """Return a hash of the files' contents and of where documents end."""
         return _fingerprint([self.train, self.dev, self.test], self.documents)
 
-    def tokenizer(self, config: TokenizerConfig, log: Log, root: Path = CORPUS) -> Tokenizer:
+    def tokenizer(self, config: TokenizerConfig, log: Log) -> Tokenizer:
         """Return a tokenizer, learned from the training text at the first call; see `cached_tokenizer`."""
-        return cached_tokenizer(f"{self.name}-{self.language}", self.train, config, log, root)
+        return cached_tokenizer(f"{self.name}-{self.language}", self.train, config, log, self.root)
 
-    def tokens(self, split: Split, tokenizer: Tokenizer, log: Log, root: Path = CORPUS) -> DocumentTokens:
+    def tokens(self, split: Split, tokenizer: Tokenizer, log: Log) -> DocumentTokens:
         """Return the ids of a split, encoded at the first call."""
         name = f"{self.name}-{self.language}-{split}"
-        lines = cached_lines(name, getattr(self, split), tokenizer, log, root)
+        lines = cached_lines(name, getattr(self, split), tokenizer, log, self.root)
         return DocumentTokens.of(lines, self.documents if split == "train" else [Document(split, len(lines))])
 
 
@@ -118,7 +119,7 @@ def prepare_monolingual(config: MonolingualConfig, root: Path = CORPUS) -> Monol
     other = next(language for language in languages if language != config.language)
     pairs = prepare_corpus(DataConfig(config.corpus, config.language, other, config.archive), root)
     train, dev, test = (getattr(pairs, split).src for split in SPLITS)
-    about = _documents(config, train), pairs.pre_tokenized, pairs.rebuilt
+    about = _documents(config, train), pairs.data.is_tokenized, root, pairs.rebuilt
     return MonolingualCorpus(pairs.name, config.language, train, dev, test, *about)
 
 
@@ -136,7 +137,7 @@ def _own_text(config: MonolingualConfig, root: Path) -> MonolingualCorpus:
         documents, sizes = _hold_out(documents, wanted, config.held_out)
         folder = _split(train, sizes, root)
         train, dev, test = folder / "train", dev or folder / "dev", test or folder / "test"
-    return MonolingualCorpus("files", config.language, train, dev, test, documents, pre_tokenized=False)
+    return MonolingualCorpus("files", config.language, train, dev, test, documents, False, root)
 
 
 def _documents(config: MonolingualConfig, text: Path) -> tuple[Document, ...]:

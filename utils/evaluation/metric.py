@@ -89,7 +89,8 @@ def fitting_tokenizer(tgt_lang: str, pre_tokenized: bool, wanted: str | None = N
 
 def corpus_metrics(corpus: "Corpus") -> dict[str, base.Metric]:
     """Return the metrics of `build_metrics` for the target side of a corpus."""
-    return build_metrics(corpus.tgt_lang, bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized))
+    data = corpus.data
+    return build_metrics(data.tgt_lang, bleu_tokenizer(data.tgt_lang, data.is_tokenized))
 
 
 def build_metrics(tgt_lang: str, tokenize: str) -> dict[str, base.Metric]:

@@ -219,7 +219,7 @@ def score_heads(run: Run, texts: Sequence[list[str]], golds: list[Gold], layer: 
     data, n_layers = run.config.data, len(attentions(run.model)["cross"])
     if layer is not None and not 1 <= layer <= n_layers:
         raise ValueError(f"--layer {layer}: the decoder has {n_layers}; give 1 to {n_layers}")
-    sides = zip(run.tokenizers, texts, (data.src_lang, data.tgt_lang), strict=True)
+    sides = zip(run.tokenizers, texts, data.languages, strict=True)
     read = zip(*(_read(run, *side) for side in sides), golds, strict=True)
     kept = [(*src, *tgt, gold) for src, tgt, gold in read if src and tgt]
 

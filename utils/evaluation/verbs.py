@@ -75,7 +75,7 @@ def read_run_text(arguments: Namespace) -> RunText:
     pairs = read_parallel(corpus.held_out(arguments.split))[: arguments.limit]
     part = f", first {len(pairs)} sentences" if arguments.limit else ""
     tag = "" if arguments.tag is None else f", tag {arguments.tag or 'none'}"
-    name = f"{corpus.name} {arguments.split}, {corpus.src_lang}-{corpus.tgt_lang}{tag}{part}"
+    name = f"{corpus.name} {arguments.split}, {'-'.join(corpus.data.languages)}{tag}{part}"
     return RunText(run, corpus, pairs, name)
 
 
@@ -118,8 +118,9 @@ def evaluate_run(arguments: Namespace) -> None:
     translations = [translation.text for translation in found]
     if arguments.translations:
         write_lines(arguments.translations, translations)
-    tokenize = bleu_tokenizer(corpus.tgt_lang, corpus.pre_tokenized)
-    text = ReferenceText(name, corpus.tgt_lang, tokenize, pairs.src, pairs.tgt, training_text(run))
+    data = corpus.data
+    tokenize = bleu_tokenizer(data.tgt_lang, data.is_tokenized)
+    text = ReferenceText(name, data.tgt_lang, tokenize, pairs.src, pairs.tgt, training_text(run))
     system = f"{run.folder.resolve().name}, beam {search.beam_size}, length penalty {search.length_penalty:g}"
     system += f", {arguments.precision}" if arguments.precision != "auto" else ""
     system += ", minimum Bayes risk" if by_risk else ""

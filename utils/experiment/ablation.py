@@ -317,7 +317,7 @@ def score_run(folder: Path, ablation: Ablation, training: Training, alternative:
     log = [record for _, record in read_log(folder / LOG)]
     if isinstance(config, TranslationConfig):
         translator, corpus = load_run(folder, device).translator(config.search), prepare_corpus(config.data)
-        text = f"{corpus.name}, {corpus.src_lang}-{corpus.tgt_lang}"
+        text = f"{corpus.name}, {'-'.join(corpus.data.languages)}"
         for split in ("dev", "test"):
             found = translation_scores(translator, read_parallel(getattr(corpus, split)), corpus)
             scores |= {f"{split}_{name}": score for name, score in found.scores.items()}

@@ -42,7 +42,7 @@ def write_translator(run: Run, folder: Path, quantization: str | None) -> None:
     """Write into a folder all that is needed to translate with CTranslate2."""
     data, longest, tokenizers = run.config.data, run.transformer.config.max_length, run.tokenizers
     name = run.folder.resolve().name
-    settings = TranslatorSettings(name, data.src_lang, data.tgt_lang, run.window, longest, run.config.search)
+    settings = TranslatorSettings(name, *data.languages, run.window, longest, run.config.search)
     to_ctranslate2(run.transformer, tokenizers, folder, quantization)
     tokenizers.save(folder)
     if (run.folder / WORDS).is_file():
@@ -171,7 +171,7 @@ def write_argos(run: Run, path: Path, quantization: str | None) -> None:
     for positions in (model.src_positions, model.tgt_positions):
         if isinstance(positions, SinusoidalPositionalEncoding):  # CTranslate2 stops where the table ends
             positions.table = sinusoid(_LONGEST, model.config.d_model)
-    codes = [primary_language(code) for code in (run.config.data.src_lang, run.config.data.tgt_lang)]
+    codes = [primary_language(code) for code in run.config.data.languages]
     names = [language_name(code) for code in codes]
     about = {"package_version": VERSION, "argos_version": "1.5"}  # the version that its own trainer writes
     metadata = about | {"from_code": codes[0], "from_name": names[0], "to_code": codes[1], "to_name": names[1]}

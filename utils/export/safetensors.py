@@ -128,7 +128,7 @@ def write_run(folder: Path, draft: Path) -> None:
     write_json(draft / run_folder.TEST, result | {"samples": [sample._asdict() for sample in samples]})
     card = page_template(Path(__file__).with_name("run.md")).render(
         name=config.name,
-        languages=[language_name(code) for code in (config.data.src_lang, config.data.tgt_lang)],
+        languages=[language_name(code) for code in config.data.languages],
         model=config.model,
         result=result,
         corpus=CORPORA.get(config.data.corpus),

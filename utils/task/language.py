@@ -149,7 +149,7 @@ def perplexity_by_memory(
     Beside each result is the loss of every token of the split, in nats.
     """
     corpus, device = prepare_monolingual(model.config.data, root), next(model.net.parameters()).device
-    tokens = corpus.tokens(split, model.vocabulary, print, root)
+    tokens = corpus.tokens(split, model.vocabulary, print)
     batches = StreamSampler(tokens, StreamConfig(1, segment_length)).all()
     by_word = word_perplexity(corpus, split, batches)
     precision = resolve_precision("auto", device, model.config.model.d_model)

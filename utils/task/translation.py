@@ -71,13 +71,13 @@ class TranslationTask(Task):
         self.objective = TranslationObjective(plan.label_smoothing, plan.r_drop)
         refuse_other_languages(data)
         self.corpus = corpus = prepare_corpus(data)
-        check_own_text(data, corpus, log)
+        check_own_text(corpus, log)
         if source is not None:
             self.vocabulary = load_tokenizers(source)
             if config.tokenizer.tag:
                 self.vocabulary = self.vocabulary.into(data.tgt_lang)
         else:
-            self.vocabulary = cached_tokenizers(corpus, data, config.tokenizer, log)
+            self.vocabulary = cached_tokenizers(corpus, config.tokenizer, log)
             if encoder is not None:
                 self.vocabulary = TokenizerPair(load_tokenizers(encoder).src, self.vocabulary.tgt)
         self.vocabulary = self.vocabulary.of_kind(data.tag)
@@ -89,15 +89,13 @@ class TranslationTask(Task):
         if data.tag or data.more_tag:
             self.fingerprint += f"-{data.tag}-{data.more_tag}"
         self.sizes = {"source": len(src), "target": len(tgt)}
-        direction = f"{corpus.src_lang}-{corpus.tgt_lang}"
-        about: dict[str, object] = {"corpus": corpus.name, "direction": direction, "beam": config.search.beam_size}
-        if kinds:
-            about["tags"] = kinds
-        self.about = about | facts(corpus.fingerprint(), corpus.rebuilt)
+        direction, tags = "-".join(data.languages), {"tags": kinds} if kinds else {}
+        about = {"corpus": corpus.name, "direction": direction, "beam": config.search.beam_size}
+        self.about = {**about, **tags, **facts(corpus.fingerprint(), corpus.rebuilt)}
 
         def sampler(corpus: Corpus, vocabulary: TokenizerPair) -> BucketSampler:
             sampling, on_a_gpu = config.tokenizer.sampling, pick_device(plan.device).type == "cuda"
-            text = training_tokens(corpus, data, vocabulary, sampling, plan.seed, log, ahead=on_a_gpu)
+            text = training_tokens(corpus, vocabulary, sampling, plan.seed, log, ahead=on_a_gpu)
             return self.cut(text, plan.seed)
 
         forward = sampler(corpus, self.vocabulary)
@@ -105,7 +103,7 @@ class TranslationTask(Task):
         if data.both_directions:
             backward = sampler(corpus.reversed(), self.vocabulary.into(data.src_lang))
             train = Sampler(lambda n: both_directions(forward.epoch(n), backward.epoch(n), (plan.seed, n)))
-        dev, test = (cached_tokens(corpus, split, data, self.vocabulary, log) for split in ("dev", "test"))
+        dev, test = (cached_tokens(corpus, split, self.vocabulary, log) for split in ("dev", "test"))
         self._require_positions((dev, test), (corpus.dev, corpus.test))
         self.learn_from(train, *(BucketSampler(pairs, batch.tokens_per_batch) for pairs in (dev, test)))
 
@@ -128,8 +126,8 @@ class TranslationTask(Task):
         """Return the tokenizers and, of a pre-tokenized text, what separates the words of plain text alike."""
         if not self.config.data.is_tokenized:
             return [self.vocabulary]
-        languages = self.corpus.src_lang, self.corpus.tgt_lang
-        learned = [Words.learn(*one) for one in zip(languages, map(lines_of, self.corpus.train), strict=True)]
+        texts = zip(self.config.data.languages, map(lines_of, self.corpus.train), strict=True)
+        learned = [Words.learn(*one) for one in texts]
         return [self.vocabulary, WordPair(*learned)]
 
     def build(self) -> EncoderDecoder:
@@ -171,7 +169,7 @@ class TranslationTask(Task):
                 return self._translator(net, replace(self.config.search, beam_size=1))
 
         text = easy_to_follow(read_parallel(self.corpus.dev), self.config.training.watch)
-        languages = self.corpus.src_lang, self.corpus.tgt_lang
+        languages = self.config.data.languages
         return [Decoration(f"the page {WATCH_PAGE}", lambda: Watch(folder, step, text, translator, languages))]
 
     def choose_on_dev(self, net: EncoderDecoder, folder: Path, log: Log) -> None:

@@ -182,7 +182,7 @@ def show_attention(
         target = _ids(tgt, given, run.config.model.max_length, "writes", "translation")
     weights = attention_weights(run.model, source, target)
     found = AttentionMap([*src.tokens(source), EOS], [*tgt.tokens(target), EOS], weights)
-    languages = run.config.data.src_lang, run.config.data.tgt_lang
+    languages = run.config.data.languages
     show_map(found, Pair(text, given, *languages, run.folder.resolve().name), path)
 
 

@@ -42,7 +42,7 @@ def show_explanation(run: Run, translator: Translator, text: str, path: Path, pr
     if run.transformer.bert is not None:
         raise ValueError(f"{run.folder} reads with a BERT, which --explain does not show: give --attention instead")
     require_writable(path.parent, "give --explain a file in another folder")
-    (src, tgt), languages = run.tokenizers, (run.config.data.src_lang, run.config.data.tgt_lang)
+    (src, tgt), languages = run.tokenizers, run.config.data.languages
     steps: list[dict[str, Any]] = []
     watched = replace(translator, on_step=lambda step: steps.append(_candidates(step, tgt)))
     source, target, found = translated_at_once(run, watched, text, prefix)
