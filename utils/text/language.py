@@ -31,30 +31,21 @@ _MOSTLY = 0.5  # share of the letters: names and quotations in another script ar
 _LEAST_KANA = 0.05  # Chinese quotes a few; Japanese has a third or more, and some even in a list of headlines
 
 
-class LetterCounts(NamedTuple):
-    """The numbers of letters of a text: in all, and of two scripts."""
+def count_letters(text: str) -> tuple[int, dict[str, int]]:
+    """Return how many letters a text has, and how many of them are in each script of `SCRIPTS`.
 
-    letters: int
-    kana: int
-    han: int
-
-    @property
-    def unspaced_language(self) -> str:
-        """`ja` or `zh` where most letters are kana and kanji, by whether there are kana; "" for any other text."""
-        if self.kana + self.han <= _MOSTLY * self.letters:
-            return ""
-        return "ja" if self.kana > _LEAST_KANA * self.letters else "zh"
-
-
-def count_letters(text: str) -> LetterCounts:
-    """Count the letters of a text; the dot between katakana is not a letter."""
+    The dot between katakana is not a letter; what Japanese (`ja`) has more of than Chinese (`zh`) is kana.
+    """
     letters = "".join(re.findall(f"[{LETTER}]", text))
-    return LetterCounts(len(letters), *(len(re.findall(f"[{script}]", letters)) for script in (KANA, HAN)))
+    return len(letters), {code: len(re.findall(f"[{script}]", letters)) for code, (_, script) in SCRIPTS.items()}
 
 
 def unspaced_language(lines: Iterable[str]) -> str:
-    """Return `LetterCounts.unspaced_language` of all lines together."""
-    return count_letters("".join(lines)).unspaced_language
+    """Return `ja` or `zh` where most letters are kana and kanji, by whether there are kana; "" for any other text."""
+    n, found = count_letters("".join(lines))
+    if found["ja"] <= _MOSTLY * n:
+        return ""
+    return "ja" if found["ja"] - found["zh"] > _LEAST_KANA * n else "zh"
 
 
 # The form of the characters: one text may be written in several ways that look the same (Unicode, UAX #15).
@@ -126,13 +117,6 @@ def looks_untokenized(lines: Sequence[str]) -> bool:
 _NAMES = {"de": "German", "en": "English", "fr": "French", "ja": "Japanese", "zh": "Chinese"}
 
 
-def _shares(text: str) -> dict[str, float]:
-    """Return the share of the letters that are in each script of `SCRIPTS`; nothing for a text without letters."""
-    letters = "".join(re.findall(f"[{LETTER}]", text))
-    count = {code: len(re.findall(f"[{script}]", letters)) for code, (_, script) in SCRIPTS.items()}
-    return {code: n / len(letters) for code, n in count.items()} if letters else {}
-
-
 class Detected(NamedTuple):
     """A guess."""
 
@@ -151,11 +135,11 @@ def detect(text: str, languages: Sequence[str]) -> Detected | None:
     Letters tell Japanese from English, but not English from German: among those, the first is taken, as it is for a
     text without letters. Where words in Latin letters outweigh the Japanese ones, the end of the text decides.
     """
-    counts = count_letters(text)
-    if not counts.letters:
+    n, counts = count_letters(text)
+    if not n:
         return Detected(languages[0], 0.0)
-    share, found = (counts.kana + counts.han) / counts.letters, counts.unspaced_language
-    if not found and counts.kana > _LEAST_KANA * counts.letters and re.search(rf"[{KANA}{HAN}][\W\d_]*\Z", text):
+    share, found = counts["ja"] / n, unspaced_language([text])
+    if not found and counts["ja"] - counts["zh"] > _LEAST_KANA * n and re.search(rf"[{KANA}{HAN}][\W\d_]*\Z", text):
         share, found = 1.0, "ja"
     if found:
         # a few kanji without kana are as much Japanese as Chinese
@@ -163,7 +147,7 @@ def detect(text: str, languages: Sequence[str]) -> Detected | None:
         fitting = fitting or [code for code in languages if primary_language(code) in UNSPACED]
     else:
         share, fitting = 1 - share, [code for code in languages if primary_language(code) not in UNSPACED]
-        for code in (code for code, of_all in _shares(text).items() if of_all > _MOSTLY and code not in UNSPACED):
+        for code in (code for code, count in counts.items() if count > _MOSTLY * n and code not in UNSPACED):
             fitting = [other for other in fitting if primary_language(other) == code]  # such as Korean
     return Detected(fitting[0], round(100 * share / len(fitting), 1)) if fitting else None
 
@@ -179,10 +163,11 @@ def refuse_other_language(lines: Sequence[str], language: str, name: str, remedy
 
     The message has the name of the file and the remedy.
     """
-    code, share = primary_language(language), _shares("".join(lines))
-    script = code if code in SCRIPTS else max(share, key=share.__getitem__, default="")
-    if share and (share[code] < _LEAST_OWN if code in SCRIPTS else share[script] > _MOST_FOREIGN):
-        found = f"{share[script]:.0%} of its letters are {SCRIPTS[script][0]}"
+    code, (n, counts) = primary_language(language), count_letters("".join(lines))
+    script = code if code in SCRIPTS else max(counts, key=counts.__getitem__)
+    share = counts[script] / max(1, n)
+    if n and (share < _LEAST_OWN if code in SCRIPTS else share > _MOST_FOREIGN):
+        found = f"{share:.0%} of its letters are {SCRIPTS[script][0]}"
         raise ValueError(f"{name} is not in {language}: {found}; {remedy}")
 
 
