@@ -16,7 +16,7 @@ from layers.probe import recorded_calls, recorded_weights
 from models.bert import Bert, BertClassifier, BertForPreTraining
 from tests.hugging_face import VOCAB, config, lively
 from tests.tiny import assert_learned, drawn
-from utils.export.hugging_face import load_weights
+from utils.export.hugging_face import load_theirs
 
 TINY = BertConfig(d_model=16, n_heads=2, d_ff=24, n_layers=2, dropout=0.0, attention_dropout=0.0, max_length=12)
 IDS = torch.tensor([[2, 5, 6, 3, 7, 8, 3], [2, 9, 3, 10, 3, 0, 0], [2, 3, 0, 0, 0, 0, 0]])
@@ -73,7 +73,7 @@ def test_every_layer_and_the_pooled_vector_are_those_of_hugging_face(
 ) -> None:
     oracle = lively(transformers.BertModel, theirs)
     model = BertForPreTraining(replace(ours, fused=fused), VOCAB).double().eval()
-    load_weights(model, oracle.state_dict())
+    load_theirs(model, oracle.state_dict())
     expected = oracle(**inputs(), output_hidden_states=True)
     for gradient in (True, False):  # another kernel, where fused
         with torch.set_grad_enabled(gradient):
@@ -89,7 +89,7 @@ def test_every_layer_and_the_pooled_vector_are_those_of_hugging_face(
 def test_both_heads_of_pre_training_are_hugging_faces(theirs: transformers.BertConfig, ours: BertConfig) -> None:
     oracle = lively(transformers.BertForPreTraining, theirs)
     model = BertForPreTraining(ours, VOCAB).double().eval()
-    load_weights(model, oracle.state_dict())
+    load_theirs(model, oracle.state_dict())
     expected = oracle(**inputs())
     tokens, follows = model(IDS, SEGMENTS)
     torch.testing.assert_close(tokens[REAL], expected.prediction_logits[REAL])
@@ -103,7 +103,7 @@ def test_the_classifier_is_hugging_faces(theirs: transformers.BertConfig, ours: 
     theirs.num_labels = n_classes
     oracle = lively(transformers.BertForSequenceClassification, theirs)
     model = classifier(ours, n_classes).double().eval()
-    load_weights(model, oracle.state_dict())
+    load_theirs(model, oracle.state_dict())
     torch.testing.assert_close(model(IDS, SEGMENTS), oracle(**inputs()).logits)
 
 
@@ -112,7 +112,7 @@ def test_the_classifier_is_hugging_faces(theirs: transformers.BertConfig, ours: 
 def test_the_maps_are_hugging_faces(theirs: transformers.BertConfig, ours: BertConfig) -> None:
     oracle = lively(transformers.BertModel, theirs)
     model = BertForPreTraining(replace(ours, fused=False), VOCAB).double().eval()
-    load_weights(model, oracle.state_dict())
+    load_theirs(model, oracle.state_dict())
     with recorded_weights([block.get_submodule("self_attention.attention") for block in model.bert.encoder]) as maps:
         model.bert(IDS, SEGMENTS)
     expected = oracle(**inputs(), output_attentions=True).attentions
@@ -126,7 +126,7 @@ def test_the_maps_are_hugging_faces(theirs: transformers.BertConfig, ours: BertC
 def test_a_mask_of_ones_own_takes_the_place_of_paddings() -> None:
     oracle = lively(transformers.BertModel, config())
     model = BertForPreTraining(TINY, VOCAB).double().eval()
-    load_weights(model, oracle.state_dict())
+    load_theirs(model, oracle.state_dict())
     seen = torch.ones_like(IDS, dtype=torch.bool)
     seen[0, 4], seen[1, 1] = False, False  # but the padding is seen
     expected = oracle(input_ids=IDS, token_type_ids=SEGMENTS, attention_mask=seen.long()).last_hidden_state
@@ -143,7 +143,7 @@ def test_dropout_stands_where_hugging_faces_does(monkeypatch: pytest.MonkeyPatch
     dropped = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.5, "num_labels": 3}
     oracle = lively(transformers.BertForSequenceClassification, config(**dropped)).train()
     model = classifier(replace(TINY, dropout=0.25, attention_dropout=0.5)).double()
-    load_weights(model, oracle.state_dict())
+    load_theirs(model, oracle.state_dict())
     torch.testing.assert_close(model(IDS, SEGMENTS), oracle(**inputs()).logits)
 
 

@@ -50,7 +50,7 @@ from utils.export.engine import (
     TranslatorSettings,
     load_exported,
 )
-from utils.export.hugging_face import WordPieceTokenizer, load_hugging_face_bert, load_weights
+from utils.export.hugging_face import WordPieceTokenizer, load_hugging_face_bert, load_theirs
 from utils.export.pegasus import write_pegasus
 from utils.export.safetensors import CONFIG, WEIGHTS, load_safetensors, write_safetensors
 from utils.file import read_json, write_json
@@ -476,7 +476,7 @@ def test_names_of_old_and_doubled_tensors_are_known(bert: Path) -> None:
     assert loaded.missing == ()
     assert all(loaded.model.state_dict()[name].equal(expected[name]) for name in expected)
     body = {name: tensor for name, tensor in tensors.items() if name.startswith("bert.")}
-    assert load_weights(BertClassifier(ClassifierConfig(**asdict(loaded.model.config)), VOCAB, 3), body) == (
+    assert load_theirs(BertClassifier(ClassifierConfig(**asdict(loaded.model.config)), VOCAB, 3), body) == (
         "classifier",
     )
 

@@ -117,12 +117,12 @@ def load_hugging_face_bert(folder: Path) -> HuggingFaceBert:
     model = BertForPreTraining(_config(folder / CONFIG), len(tokenizer), tokenizer.pad_id)
     theirs = read_weights(folder / WEIGHTS)
     try:
-        return HuggingFaceBert(model.eval(), tokenizer, load_weights(model, theirs))
+        return HuggingFaceBert(model.eval(), tokenizer, load_theirs(model, theirs))
     except ValueError as error:
         raise ValueError(f"{folder / WEIGHTS}: {error}") from error
 
 
-def load_weights(model: nn.Module, theirs: Mapping[str, Tensor]) -> tuple[str, ...]:
+def load_theirs(model: nn.Module, theirs: Mapping[str, Tensor]) -> tuple[str, ...]:
     """Load weights with Hugging Face's names into a model with a `bert`; return its heads that have none there."""
     theirs = {_current(name): tensor for name, tensor in theirs.items() if not name.endswith(_COUNTERS)}
     if _WORDS in theirs and not theirs.get(_OUTPUT, theirs[_WORDS]).equal(theirs[_WORDS]):
