@@ -54,7 +54,7 @@ class RunConfig:
     model: Any
     batch: Any
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    training: Any = field(default_factory=TrainingConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
     def save(self, path: Path) -> None:
@@ -105,7 +105,6 @@ class MaskedLanguageConfig(RunConfig):
     data: MonolingualConfig = field(default_factory=MonolingualConfig)
     model: BertConfig = field(default_factory=BertConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
-    training: TrainingConfig = field(default_factory=TrainingConfig)
     masking: MaskingConfig = field(default_factory=MaskingConfig)
 
 
@@ -118,7 +117,6 @@ class LanguageConfig(RunConfig):
     data: MonolingualConfig = field(default_factory=MonolingualConfig)
     model: TransformerXLConfig = field(default_factory=TransformerXLConfig)
     batch: StreamConfig = field(default_factory=StreamConfig)
-    training: TrainingConfig = field(default_factory=TrainingConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +128,6 @@ class ClassificationConfig(RunConfig):
     data: LabelledConfig
     model: ClassifierConfig = field(default_factory=ClassifierConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
-    training: TrainingConfig = field(default_factory=TrainingConfig)
 
 
 AnyConfig = (
