@@ -231,21 +231,17 @@ def read_rank(path: Path, scoring: str | None = None) -> Rank:
     Files of earlier versions do not say their scoring, and fit any; without `scoring`, every file does.
     """
     facts = _facts(path)
-    numbers = _number(facts, _SCORE, math.nan), -_number(facts, _LOSS, math.inf)
+    try:
+        rank = Rank(float(facts[_SCORE]), -float(facts.get(_LOSS, "inf")))
+    except (LookupError, ValueError):
+        return Rank()
     comparable = scoring is None or facts.get(_SCORING, scoring) == scoring
-    return Rank(*numbers) if comparable and not any(map(math.isnan, numbers)) else Rank()
+    return rank if comparable and not any(map(math.isnan, rank)) else Rank()
 
 
 def read_n_averaged(path: Path) -> int:
     """Return the number of validations whose weights are averaged in a file; 1 if it does not say."""
-    return int(_number(_facts(path), _AVERAGED, 1))
-
-
-def _number(facts: Mapping[str, str], name: str, default: float) -> float:
-    try:
-        return float(facts[name])
-    except (LookupError, ValueError):
-        return default
+    return int(_facts(path).get(_AVERAGED, 1))
 
 
 def _facts(path: Path) -> dict[str, str]:
