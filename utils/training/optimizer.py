@@ -108,9 +108,8 @@ class Optimizer:
         self.average = None if config.ema_decay is None else MovingAverage(net, config.ema_decay)
         self._half = precision == "fp16"
         self.loss_scale = torch.full((), _FIRST_SCALE if self._half else 1.0, device=device)
-        self.skipped = torch.zeros((), dtype=torch.int64, device=device)  # updates so far
-        self.skipped_in_a_row = torch.zeros((), dtype=torch.int64, device=device)
-        self._finite_in_a_row = torch.zeros((), dtype=torch.int64, device=device)
+        counts = (torch.zeros((), dtype=torch.int64, device=device) for _ in range(3))  # of updates
+        self.skipped, self.skipped_in_a_row, self._finite_in_a_row = counts
 
     @property
     def learning_rate(self) -> float:

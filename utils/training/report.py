@@ -72,13 +72,9 @@ class Validation(NamedTuple):
         """Return both, to be compared, by their names in logs."""
         return {"perplexity": self.perplexity, "train_perplexity": perplexity(self.train_loss)}
 
-    def score(self, name: str) -> float:
-        """Return a score by its name, or the negative loss: the higher the better."""
-        return -self.loss if name == "loss" else self.scores[name]
-
     def rank(self, name: str) -> Rank:
-        """Return what says whether this is better than another validation, by a score of this name."""
-        return Rank(self.score(name), -self.loss)
+        """Return what says whether this is better than another validation, by a score of this name, or the loss."""
+        return Rank(-self.loss if name == "loss" else self.scores[name], -self.loss)
 
     def __str__(self) -> str:
         """Return perplexity and scores on one line."""
