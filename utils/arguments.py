@@ -15,6 +15,7 @@ from utils.command import Parser
 from utils.config import (
     CONFIG_TYPES,
     AnyConfig,
+    RunConfigT,
     TranslationConfig,
     config_type_in,
     find_settings,
@@ -164,7 +165,7 @@ def _inherited_course(config: AnyConfig, source: Path) -> str:
     return f"Settings of {source.name} where none are given: ends after {ends}, peak rate {config.optimizer.peak_lr:g}"
 
 
-def _with_decay(config: AnyConfig, trunk: Path, given: Layer) -> AnyConfig:
+def _with_decay(config: RunConfigT, trunk: Path, given: Layer) -> RunConfigT:
     """Return the settings of a branch: a decay that begins at the trunk's newest checkpoint, or goes by the clock.
 
     The clock of a branch goes on from that of its trunk. How long to decay is what was given for the branch.
@@ -182,19 +183,19 @@ def _with_decay(config: AnyConfig, trunk: Path, given: Layer) -> AnyConfig:
     decay_steps = optimizer.decay_steps if "decay_steps" in given.get("optimizer", {}) else None
     if "max_minutes" in given.get("training", {}) and plan.max_minutes is not None and decay_steps is None:
         optimizer = replace(optimizer, decay_steps=None, decay_from=None)
-        endless: dict[str, Any] = {"training": replace(plan, max_steps=None, max_epochs=None)}
-        return replace(config, optimizer=optimizer, **endless)
+        return replace(config, optimizer=optimizer, training=replace(plan, max_steps=None, max_epochs=None))
     step = step_of(files[-1])
     if step < optimizer.warmup_steps:
         raise ValueError(
             f"{trunk} is still warming up, at update {step:,} of {optimizer.warmup_steps:,}: train it further"
         )
     decay_steps = decay_steps or max(1, step // 4)  # a fifth of all updates is a quarter of those before
-    ends: dict[str, Any] = {"training": replace(plan, max_steps=step + decay_steps, max_epochs=None, max_minutes=None)}
-    return replace(config, optimizer=replace(optimizer, decay_steps=decay_steps, decay_from=step), **ends)
+    optimizer = replace(optimizer, decay_steps=decay_steps, decay_from=step)
+    plan = replace(plan, max_steps=step + decay_steps, max_epochs=None, max_minutes=None)
+    return replace(config, optimizer=optimizer, training=plan)
 
 
-def _with_end(config: AnyConfig, typed: Layer, is_new: bool) -> tuple[AnyConfig, str]:
+def _with_end(config: RunConfigT, typed: Layer, is_new: bool) -> tuple[RunConfigT, str]:
     """Return the settings with an end where the rate is 0, and a line that says so.
 
     A branch that goes on with more updates falls to its new end.
@@ -208,8 +209,8 @@ def _with_end(config: AnyConfig, typed: Layer, is_new: bool) -> tuple[AnyConfig,
     last = optimizer.last_step
     if last is None or (plan.max_steps is not None and plan.max_steps <= last):
         return config, ""
-    ends: dict[str, Any] = {"training": replace(plan, max_steps=last)}
-    return replace(config, **ends), f"The learning rate is 0 from update {last:,} on: the training ends there"
+    ended = replace(config, training=replace(plan, max_steps=last))
+    return ended, f"The learning rate is 0 from update {last:,} on: the training ends there"
 
 
 def _refuse_other(source: Path, saved: AnyConfig, config: AnyConfig, is_new: bool) -> None:
