@@ -23,7 +23,7 @@ from utils.search.forced import AttentionMap
 from utils.task.task import HeldOut, MonolingualTask
 from utils.text.tokenizer import SentencePieceTokenizer, Tokenizer
 from utils.training.loss import masked_language_loss
-from utils.training.report import Validate, Validation
+from utils.training.report import Validate
 
 # For masks and sentence pairs of dev and test text, so that runs with different seeds see the same examples.
 _HELD_OUT_SEED = 1
@@ -34,6 +34,7 @@ class MaskedLanguageTask(MonolingualTask):
 
     objective = staticmethod(masked_language_loss)
     unit = "masked tok"
+    next_step = 'Fill in with it: python predict.py fill-mask --run {} "TEXT WITH A [MASK]"'
 
     def __init__(self, config: MaskedLanguageConfig, source: Path | None, log: Log) -> None:
         config.training.require_score("accuracy")
@@ -62,12 +63,6 @@ class MaskedLanguageTask(MonolingualTask):
     def scorer(self, net: BertForPreTraining, split: HeldOut) -> Validate:
         """Return what scores a network on masked tokens and next sentences."""
         return partial(masked_accuracy, net, self.held_out[split], self.tokenizer)
-
-    def show(self, net: BertForPreTraining, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002 (others need all)
-        """Show some sentences as the network fills them in."""
-        for sample in test.samples:
-            log("".join(f"\n  {line}" for line in sample.lines()))
-        log(f'\nFill in with it: python predict.py fill-mask --run {folder} "TEXT WITH A [MASK]"')
 
 
 # A BERT fills in the [MASK]s of a text.

@@ -23,7 +23,7 @@ from utils.load import Labelling, TrainedClassifier, load_bert, pretrained_shape
 from utils.task.task import HeldOut, Task
 from utils.text.tokenizer import load_tokenizers
 from utils.training.loss import classification_loss
-from utils.training.report import Validate, Validation
+from utils.training.report import Validate
 
 
 class ClassificationTask(Task):
@@ -31,6 +31,7 @@ class ClassificationTask(Task):
 
     objective = staticmethod(classification_loss)
     unit = "texts"
+    next_step = 'Classify with it: python predict.py classify --run {} "TEXT"'
     vocabulary: Labelling
 
     def __init__(self, config: ClassificationConfig, source: Path | None, log: Log) -> None:
@@ -71,10 +72,6 @@ class ClassificationTask(Task):
     def scorer(self, net: BertClassifier, split: HeldOut) -> Validate:
         """Return what computes the accuracy."""
         return partial(class_accuracy, net, self.held_out[split])
-
-    def show(self, net: BertClassifier, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002 (others need all)
-        """Show how to use it."""
-        log(f'\nClassify with it: python predict.py classify --run {folder} "TEXT"')
 
 
 # What a classifier says of texts, and how often it is right.

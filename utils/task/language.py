@@ -30,7 +30,7 @@ from utils.search.constraint import next_log_probs
 from utils.search.sampling import candidates, inverse_cdf, uniform_draws
 from utils.task.task import HeldOut, MonolingualTask
 from utils.training.loss import recurrent_loss
-from utils.training.report import Validate, Validation, perplexity
+from utils.training.report import Validate, perplexity
 from utils.visualize.curve import sheet
 
 
@@ -39,6 +39,7 @@ class LanguageTask(MonolingualTask):
 
     objective = staticmethod(recurrent_loss)
     unit = "tok"
+    next_step = 'Continue a text with it: python predict.py generate --run {} "TEXT"'
 
     def __init__(self, config: LanguageConfig, source: Path | None, log: Log) -> None:
         config.training.require_score()
@@ -58,10 +59,6 @@ class LanguageTask(MonolingualTask):
     def scorer(self, net: TransformerXL, split: HeldOut) -> Validate:  # noqa: ARG002 (the loss suffices)
         """Return what computes the word perplexity from the loss."""
         return word_perplexity(self.corpus, split, self.held_out[split])
-
-    def show(self, net: TransformerXL, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002 (others need all)
-        """Show how to use it."""
-        log(f'\nContinue a text with it: python predict.py generate --run {folder} "TEXT"')
 
 
 # A language model continues a prompt, one token at a time.

@@ -54,6 +54,7 @@ class Task(ABC):
     sampler: Sampler[Any]  # splits the training text into batches
     objective: Objective
     unit: ClassVar[str]  # what is predicted and the loss is averaged over, for reports of speed
+    next_step: ClassVar[str]  # a command for the run, {} being its folder
     sizes: dict[str, int]  # number of tokens of each vocabulary, and of labels
     fingerprint: str  # hash of the texts' content
     dev: Sequence[Path]  # files of the text that chooses the best weights
@@ -117,9 +118,11 @@ class Task(ABC):
         """Return what else is to be told of a training that is at this step; within `averaged()`, weights are final."""
         return ()
 
-    @abstractmethod
-    def show(self, net: Any, folder: Path, test: Validation, log: Log) -> None:
+    def show(self, net: Any, folder: Path, test: Validation, log: Log) -> None:  # noqa: ARG002 (translation needs all)
         """Show the results on the test text, and what can be done with the run now."""
+        for sample in test.samples:
+            log("".join(f"\n  {line}" for line in sample.lines()))
+        log(f"\n{self.next_step.format(folder)}")
 
 
 class MonolingualTask(Task):
