@@ -170,9 +170,9 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     write_text(path, "".join(f"{line}\n" for line in lines))
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON that people can read, too."""
-    write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+def write_json(path: Path, value: Any, indent: int = 1) -> None:
+    """Write a value as JSON that people can read, too; 0: without spaces before the lines, of which a list has many."""
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=indent) + "\n")
 
 
 def read_json(path: Path) -> Any:

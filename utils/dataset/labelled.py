@@ -1,6 +1,5 @@
 """Labelled texts for sentence classification."""
 
-import json
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from utils.command import Log
 from utils.dataset.batch import AnyBatch, Examples, framed
 from utils.dataset.ids import TokenArray, cache_key, cached_lines, file_hash
 from utils.dataset.text import lines_of
-from utils.file import read_json, write_text
+from utils.file import read_json, write_json
 from utils.text.tokenizer import Tokenizer
 
 _SHOWN = 20  # labels in an error
@@ -58,7 +57,7 @@ class LabelNames(tuple[str, ...]):
 
     def save(self, path: Path) -> None:
         """Write the labels as a JSON list."""
-        write_text(path, json.dumps(self, ensure_ascii=False, indent=0) + "\n")
+        write_json(path, self, indent=0)
 
     def numbers(self, path: Path) -> NDArray[np.int64]:
         """Return the number of each line's label."""

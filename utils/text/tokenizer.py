@@ -1,7 +1,6 @@
 """Tokenizers: SentencePiece's sub-words or whole words, one for both languages or one each."""
 
 import io
-import json
 import random
 import re
 from collections import Counter
@@ -19,7 +18,7 @@ import sentencepiece
 
 from config.data import TokenizerConfig
 from const.token import BOS, BOS_ID, EOS, EOS_ID, PAD, PAD_ID, SPECIAL_TOKENS, UNK, UNK_ID
-from utils.file import atomic_file, read_json, write_text
+from utils.file import atomic_file, read_json, write_json, write_text
 from utils.text.language import composed, known_characters, known_form
 from utils.text.sampling import BpeSampler, ScoredPiece, UnigramSampler
 
@@ -273,7 +272,7 @@ class WordTokenizer:
     def save(self, path: Path) -> None:
         """Write the words as JSON."""
         saved = {"lowercase": self._lowercase, "words": self._words[len(SPECIAL_TOKENS) :]}
-        write_text(path.with_suffix(_WORDS), json.dumps(saved, ensure_ascii=False, indent=0) + "\n")
+        write_json(path.with_suffix(_WORDS), saved, indent=0)
 
     def __len__(self) -> int:
         return len(self._words)

@@ -1,6 +1,5 @@
 """Plain text for a run that learned from text where spaces separate all words and marks, and the way back."""
 
-import json
 import math
 import re
 from collections import Counter
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from config.data import primary_language
-from utils.file import read_json, write_text
+from utils.file import read_json, write_json
 from utils.text.language import UNSPACED
 from utils.text.tokenizer import Tokenizer, TokenizerPair
 
@@ -113,7 +112,7 @@ class WordPair(NamedTuple):
 
     def save(self, folder: Path) -> None:
         """Write both into the folder of a run."""
-        write_text(folder / WORDS, json.dumps([asdict(words) for words in self], ensure_ascii=False, indent=0) + "\n")
+        write_json(folder / WORDS, [asdict(words) for words in self], indent=0)
 
     @classmethod
     def load(cls, folder: Path) -> "WordPair":
