@@ -113,6 +113,7 @@ class Limits(Group):
         collect_ms: milliseconds that a text may wait for others to share its batch
         queue_texts: most texts waiting for a run
         timeout_s: seconds until a request times out
+        batch_chars: most characters translated together; a longer line is translated alone
     """
 
     max_chars: int = bounded(5000, least=1)
@@ -121,6 +122,7 @@ class Limits(Group):
     collect_ms: float = bounded(5.0, least=0)
     queue_texts: int = bounded(512, least=1)
     timeout_s: float = bounded(30.0, above=0)
+    batch_chars: int = bounded(2000, least=1)
 
     def check(self) -> None:
         """Refuse a queue in which the largest request has no room."""

@@ -74,7 +74,7 @@ def batched(scribe: Scribe, question: Callable[[Batcher[str, str]], Awaitable[An
     """Return the result of requests to a batcher of the scribe's; an answer that never comes is a failure."""
 
     async def whole() -> Any:
-        settings_ = {"batch_texts": 8, "collect_s": 0.02, "queue_texts": 100} | settings
+        settings_ = {"batch_texts": 8, "batch_chars": 100, "collect_s": 0.02, "queue_texts": 100} | settings
         async with asyncio.timeout(20), Batcher(scribe.reverse, **settings_) as own:
             return await question(own)
 
@@ -120,12 +120,45 @@ def test_a_short_request_passes_long_ones(scribe: Scribe) -> None:
     assert ["".join(call) for call in scribe.calls] == ["abc", "z", "def", "gh", "ijk", "lmn", "op"]
 
 
+def test_long_texts_are_translated_one_by_one_the_first_first_and_short_ones_pass(scribe: Scribe) -> None:
+    """What has been given up meanwhile is not translated, and what fits is translated together."""
+    long = [letter * 2000 for letter in "abcde"]
+
+    async def question(batcher: Batcher[str, str]) -> list[list[str]]:
+        with scribe.held_up():
+            asked = [asyncio.ensure_future(batcher.enter([text], "x")) for text in long]
+            while not scribe.has_begun.is_set():
+                await asyncio.sleep(0.01)
+            short = ["s" * 60, "t" * 60], ["u" * 30], ["v" * 30]
+            asked += [asyncio.ensure_future(batcher.enter(texts, "x")) for texts in short]
+            asked.pop(2).cancel()
+        return await asyncio.gather(*asked)
+
+    found = batched(scribe, question, batch_texts=64, collect_s=0)
+    assert [text[0] for text, *_ in found] == [*"abdesuv"]
+    assert ["".join(text[0] for text in call) for call in scribe.calls] == ["a", "uv", "s", "t", "b", "d", "e"]
+
+
 def test_a_failure_is_the_answer_to_who_caused_it_alone(scribe: Scribe) -> None:
     async def question(batcher: Batcher[str, str]) -> list[Any]:
         return await asyncio.gather(*(batcher.enter([text], "x") for text in "a!b"), return_exceptions=True)
 
     first, spoilt, last = batched(scribe, question)
     assert (first, str(spoilt), last) == (["a"], "a pen has broken", ["b"])
+
+
+def test_who_has_given_up_by_a_failure_is_not_worked_for_again(scribe: Scribe) -> None:
+    async def question(batcher: Batcher[str, str]) -> list[Any]:
+        with scribe.held_up():
+            gone, *others = (batcher.enter([text], "x") for text in "a!b")
+            while not scribe.has_begun.is_set():
+                await asyncio.sleep(0.01)
+            gone.cancel()
+        return await asyncio.gather(*others, return_exceptions=True)
+
+    spoilt, last = batched(scribe, question)
+    assert (str(spoilt), last) == ("a pen has broken", ["b"])
+    assert scribe.calls == [["a", "!", "b"], ["!"], ["b"]]
 
 
 # ---- a translator for many requests

@@ -1,18 +1,21 @@
 """Batching of texts that arrive within milliseconds of each other: one worker thread, and a bounded queue."""
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Generic, Self, TypeVar
 
 OptionsT = TypeVar("OptionsT", bound=Hashable)
 FoundT = TypeVar("FoundT")
 
 
-_TEXT_S = 0.05  # about what a text takes; it decides how long a long request lets short ones pass
+# About what a character takes, thrice; it decides how long a long request lets short ones pass.
+_CHARACTER_S = 0.003
+_SHORT = 50  # characters; shorter texts take about as long
 
 
 @dataclass(eq=False)
@@ -28,6 +31,11 @@ class _Job(Generic[OptionsT, FoundT]):
     def rest(self) -> Sequence[str]:
         return self.texts[self.n_begun :]
 
+    @property
+    def seconds(self) -> float:
+        """About what the rest takes."""
+        return _CHARACTER_S * sum(max(_SHORT, len(text)) for text in self.rest)
+
 
 _Part = tuple[_Job[OptionsT, FoundT], Sequence[str]]  # a job, and those of its texts that are in a batch
 
@@ -38,6 +46,7 @@ class Batcher(Generic[OptionsT, FoundT]):
     Args:
         work: processes texts with the same options, in a separate thread; returns a result for each, in order.
         batch_texts: most texts in a batch.
+        batch_chars: most characters in a batch, which cannot be given up; a longer text has one for itself.
         collect_s: seconds that a text may wait for others while the worker is idle.
         queue_texts: most texts in the queue.
         on_batch: called with the number of texts in each batch.
@@ -48,13 +57,15 @@ class Batcher(Generic[OptionsT, FoundT]):
         self,
         work: Callable[[Sequence[str], OptionsT], Sequence[FoundT]],
         batch_texts: int,
+        batch_chars: int,
         collect_s: float,
         queue_texts: int,
         on_batch: Callable[[int], object] = lambda _: None,
         weight: Callable[[OptionsT], int] = lambda _: 1,
     ) -> None:
         self._work, self._on_batch, self._weight = work, on_batch, weight
-        self._batch_texts, self._collect_s, self._queue_texts = batch_texts, collect_s, queue_texts
+        self._batch_texts, self._batch_chars = batch_texts, batch_chars
+        self._collect_s, self._queue_texts = collect_s, queue_texts
         self._jobs: list[_Job[OptionsT, FoundT]] = []
         self._changed = asyncio.Event()
         self._is_closing = False
@@ -112,15 +123,16 @@ class Batcher(Generic[OptionsT, FoundT]):
         """Take a batch: a request passes earlier ones that are longer, until they have waited for as much longer."""
 
         def due(job: _Job[OptionsT, FoundT]) -> float:
-            return job.since + _TEXT_S * len(job.rest) * self._weight(job.options)
+            return job.since + job.seconds * self._weight(job.options)
 
         first, *others = sorted(waiting, key=due)
-        room = max(1, self._batch_texts // self._weight(first.options))
+        room, chars = (most // self._weight(first.options) for most in (self._batch_texts, self._batch_chars))
         taken = []
         for job in (first, *others):
-            if job is first or (job.options == first.options and len(job.rest) <= room):
-                texts = job.rest[:room]
-                room -= len(texts)
+            n = min(room, bisect_right([*accumulate(map(len, job.rest))], chars))
+            if job is first or (job.options == first.options and n == len(job.rest)):
+                texts = job.rest[: max(1, n)]
+                room, chars = room - len(texts), chars - sum(map(len, texts))
                 job.n_begun += len(texts)
                 taken.append((job, texts))
         return taken
@@ -133,7 +145,8 @@ class Batcher(Generic[OptionsT, FoundT]):
         except Exception as error:  # whatever it is, only the request that caused it gets it as its answer
             if len(batch) > 1:
                 for one in batch:
-                    await self._translate([one])
+                    if not one[0].found.done():  # nobody has given up by now
+                        await self._translate([one])
             elif not batch[0][0].found.done():
                 batch[0][0].found.set_exception(error)
             return

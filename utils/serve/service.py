@@ -149,7 +149,7 @@ class Service:
             if route.name in self.batchers:
                 raise ValueError(f"two runs are called {route.name}, but runs are chosen by name: rename one")
             count = self.metrics.batches.labels(route.name).observe
-            sizes = limits.batch_texts, limits.collect_ms / 1000, limits.queue_texts
+            sizes = limits.batch_texts, limits.batch_chars, limits.collect_ms / 1000, limits.queue_texts
             batcher = Batcher(route.translate, *sizes, count, Options.weight)
             self.batchers[route.name] = batcher
             self.metrics.waiting.labels(route.name).set_function(batcher.n_waiting)
