@@ -6,6 +6,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from config.data import primary_language
 from config.reader import texts_of
 from config.search import Limits
 from const.path import PICKLES
@@ -72,7 +73,8 @@ def main() -> None:
             translator = build_translator([run], precision=arguments.precision)
             data, beam = run.config.data, run.config.search.beam_size
             translate = partial(translate_lines, translator, run.model)
-            about = folder.resolve().name, data.src_lang, data.tgt_lang, beam
+            src_lang, tgt_lang = map(primary_language, (data.src_lang, data.tgt_lang))  # one code for each language
+            about = folder.resolve().name, src_lang, tgt_lang, beam
             routes.append(Route(*about, translate, examples(folder), run.tokenizers.kinds))
         names = ", ".join(f"{route.name} ({route.direction})" for route in routes)
         ready = f"{address(bound)} serves {names}; Ctrl-C quits"
@@ -94,7 +96,8 @@ def examples(folder: Path) -> list[str]:
 
 def default_runs(root: Path) -> list[Path]:
     """Return the newest translator and, if there is one, the newest that translates the other way."""
-    newest, found = find_run(None, root=root), [*translators(root)]
+    newest = find_run(None, root=root)
+    found = [(folder, primary_language(src), primary_language(tgt)) for folder, src, tgt in translators(root)]
     way_back = [(tgt_lang, src_lang) for folder, src_lang, tgt_lang in found if folder == newest]
     back = (folder for folder, *languages in found if tuple(languages) in way_back)
     return [newest, *islice(back, 1)]

@@ -768,7 +768,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     lower = (Words(language, {}, True, False, False) for language in ("ja", "en"))
     WordPair(*lower).save(there)  # sentences of a run of lower-cased words begin with a capital letter
     config = TranslationConfig.load(there / CONFIG)
-    config = replace(config, name="back", data=replace(config.data, src_lang="en", tgt_lang="ja"))
+    # as a run trained from a TMX file
+    config = replace(config, name="back", data=replace(config.data, src_lang="en_US", tgt_lang="JA-JP"))
     pair = TokenizerPair(tokenizers().tgt, tokenizers().src)
     older, newer = (create_run(config, pair, root=root) for _ in range(2))
     for folder in (older, newer):
@@ -856,6 +857,7 @@ def test_the_newest_runs_answer_as_translating_with_them_does(
     assert own == limits
 
     async def question(client: httpx.AsyncClient) -> list[str]:
+        assert [language["code"] for language in (await client.get("/languages")).json()] == ["ja", "en"]
         questions = ({"q": TEXT.src[2], **JA_EN}, {"q": TEXT.tgt[5], "source": "auto", "target": "ja"})
         return [(await client.post("/translate", json=one)).json()["translatedText"] for one in questions]
 

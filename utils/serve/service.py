@@ -105,7 +105,7 @@ def translate_lines(
 
 
 class Route(NamedTuple):
-    """A run that is served; `translate` is called in a separate thread."""
+    """A run that is served, with codes of languages without regions; `translate` is called in a separate thread."""
 
     name: str
     src_lang: str
