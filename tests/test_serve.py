@@ -36,7 +36,7 @@ from bench.serve import Answer, Measurement
 from config.search import Limits
 from const.path import ROOT
 from const.token import EOS
-from tests.served import Scribe, ask, eventually, line_translator, route, serving, translator
+from tests.served import Scribe, ask, eventually, line_of, line_translator, route, serving, translator
 from tests.tiny import MODEL, TEXT, Outcome, language_run, lively, outcome, run, tagged_tokenizers, tokenizers
 from utils.config import TranslationConfig
 from utils.load import load_run
@@ -45,7 +45,7 @@ from utils.search.forced import attention_weights
 from utils.serve import api, service
 from utils.serve.api import create_app, page
 from utils.serve.batcher import Batcher
-from utils.serve.service import Options, Route, Server, Service, bind, translate_lines
+from utils.serve.service import Line, Options, Route, Server, Service, bind, translate_lines
 from utils.text.tokenizer import TokenizerPair
 from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
@@ -362,6 +362,27 @@ def test_alternatives_are_the_next_best() -> None:
     expected = translator(beam=3).translate(text.split("\n"), n_best=3)
     ranked = ["\n".join(line.candidates[rank].text for line in expected) for rank in range(3)]
     assert translated([route()], text, alternatives=2) == {"translatedText": ranked[0], "alternatives": ranked[1:]}
+
+
+def test_what_a_translation_lacks_and_what_the_model_is_unsure_of_is_said() -> None:
+    def lines(texts: Sequence[str], _: Options) -> list[Line]:
+        found = [line_of(text, "It." if "://" in text else text) for text in texts]
+        return [
+            one._replace(translation=one.translation._replace(is_far="橋" in one.translation.text)) for one in found
+        ]
+
+    routes, html = (
+        [Route("own", "ja", "en", 4, lines)],
+        "<p>川</p><p>寺はとても古いので、ここにもあります。 https://a.org</p>",
+    )
+    assert translated(routes, ["川", "寺"]) == {"translatedText": ["川", "寺"]}
+    assert translated(routes, "川\nhttps://b.org 山\n橋") == {
+        "translatedText": "川\nIt.\n橋",
+        "dropped": ["https://b.org"],
+        "far": True,
+    }
+    found = translated(routes, [html, "temple", "<p>橋</p>"], format="html", source="auto")
+    assert (found["dropped"], found["far"]) == ([["https://a.org"], [], []], [False, False, True])
 
 
 RAW = {"content-type": "multipart/form-data; boundary=x; charset=raw_unicode_escape"}

@@ -314,7 +314,11 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
 
     @app.post("/translate", openapi_extra=_takes(LibreTranslateRequest, _JSON, _URLENCODED))
     async def translate(request: Request) -> JSONResponse:
-        """Translate a text, or a list of texts, as in LibreTranslate."""
+        """Translate a text, or a list of texts, as in LibreTranslate.
+
+        Only where there is something to say, the answer also has `dropped`, addresses on the web and of e-mail that
+        the translation lacks, `far`, whether the model is unsure, and `lost_tags`.
+        """
         asked = await read(request, LibreTranslateRequest)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         marked: list[Markup | None] = [None] * len(texts)
@@ -333,14 +337,17 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         has_tags = any(part.has_tags for markup in marked if markup for part in markup.texts)
         answer = service.translate(pairs, Options(n_best=1 + asked.alternatives, links=has_tags, tag=asked.tag))
         answers = iter(await while_awaited(request, answer, limits.timeout_s))
+        of_each = [
+            [line for _ in of_text for line in next(answers)] if route else []
+            for (route, _), of_text in zip(chosen, parts, strict=True)
+        ]
         found: list[list[str]] = []  # the best of each text, and its alternatives
-        for (route, _), text, markup, of_text in zip(chosen, texts, marked, parts, strict=True):
+        for (route, _), text, markup, lines in zip(chosen, texts, marked, of_each, strict=True):
             if route is None:  # it is in the language to translate into already
                 found.append([text])
             elif markup is None:
-                found.append(_joined(next(answers)))
-            else:
-                lines = [next(answers)[0] for _ in of_text]  # the texts of HTML are a line each
+                found.append(_joined(lines))
+            else:  # its texts are a line each
                 found.append([markup.filled([(line.translation.text, line.links) for line in lines])])
         fields: dict[str, list[Any]] = {"translatedText": [best for best, *_ in found]}
         if asked.alternatives:
@@ -349,6 +356,9 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
             fields["detectedLanguage"] = [detected and detected._asdict() for _, detected in chosen]
         if any(markup and markup.lost for markup in marked):
             fields["lost_tags"] = [sorted(markup.lost) if markup else [] for markup in marked]
+        dropped = [[address for line in lines for address in line.translation.dropped] for lines in of_each]
+        far = [any(line.translation.is_far for line in lines) for lines in of_each]
+        fields |= {name: values for name, values in (("dropped", dropped), ("far", far)) if any(values)}
         one = isinstance(asked.q, str)
         return JSONResponse({name: values[0] if one else values for name, values in fields.items()})
 
