@@ -406,6 +406,7 @@ SURROGATE = "".join(
         ({"content": b'{"q": "\\ud800", "source": "ja", "target": "en"}'}, "JSON"),
         ({"content": b"q=%ff", "headers": FORM}, "cannot be read"),
         ({"content": "&".join(["q=x"] * 1001).encode(), "headers": FORM}, "cannot be read"),
+        ({"path": "/translate?q=%ff"}, "the query cannot be read: send it in UTF-8"),
         ({"files": {"q": ("name", b"x")}}, "files"),
         ({"content": f"{SURROGATE}--x--\r\n".encode(), "headers": RAW}, ""),
         ({"json": {"q": "x" * (LONGEST + 1), **JA_EN}}, "201 characters exceed the limit of 200"),

@@ -87,6 +87,7 @@ async def read(request: Request, model: type[ModelT]) -> ModelT:
     Clients send null or nothing for what they leave to the server; the body goes before the query.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    what = "form" if kind in (_MULTIPART, _URLENCODED) else "JSON"
     try:
         async with asyncio.timeout(_READING_S):
             if kind == _MULTIPART:
@@ -98,6 +99,7 @@ async def read(request: Request, model: type[ModelT]) -> ModelT:
                 body = body.removeprefix(codecs.BOM_UTF8)
                 given = _parsed(body.decode()) if kind == _URLENCODED or not body else pydantic_core.from_json(body)
         if isinstance(given, dict):
+            what = "query"
             given = _parsed(request.url.query) | given
             optional = {name for name, field in model.model_fields.items() if not field.is_required()}
             optional -= {"tag"}  # "" asks for none
@@ -113,10 +115,8 @@ async def read(request: Request, model: type[ModelT]) -> ModelT:
         more = [f"and {len(lines) - _FAULTS_SHOWN} more"] if len(lines) > _FAULTS_SHOWN else []
         raise HTTPException(400, "; ".join(lines[:_FAULTS_SHOWN] + more)) from None
     except ValueError as error:
-        said = f"the JSON cannot be read: {error}"
-        if kind in (_MULTIPART, _URLENCODED):
-            said = "the form cannot be read: send it in UTF-8, or send JSON"
-        raise HTTPException(400, said) from None
+        reason = error if what == "JSON" else "send it in UTF-8, or send JSON"
+        raise HTTPException(400, f"the {what} cannot be read: {reason}") from None
 
 
 def _complaint(kind: str, field: str, message: str) -> str:
