@@ -707,6 +707,13 @@ def marked(html: str, translation: str, numbers: str) -> tuple[str, str]:
         ("A</b> B <i>C</i>", "X Y", "02", "X <i>Y</i>", "b"),
         ("A <b>B <i>C</b> D</i>", "X Y Z", "013", "X <b>Y</b> Z", "i"),
         ("A <b>B</b>", "京都のバスだ", "000.1.", "京都の<b>バス</b>だ", ""),
+        ("京都<!-- 注 -->は古い。", "Kyo old", "00.33.", "Kyo <!-- 注 -->old", ""),
+        ("<!-- x -->A <!-- y -->B<!-- z -->", "Y X", "10", "<!-- x --><!-- y -->Y X<!-- z -->", ""),
+        ("A <!-- y -->B", "X", ".", "X", "!--"),
+        ("A <i translate=no>B &lt; <u>C</u></i>.", "X y z w.", "0122", "X <i translate=no>B &lt; <u>C</u></i>.", ""),
+        ("<b><i class='x notranslate'>A</i> B</b>", "X Z Y", "001", "<b><i class='x notranslate'>A</i> Y</b>", ""),
+        ("<i translate=no>A <i>B</i></i> C", "Z X, X", "201", "Z <i translate=no>A <i>B</i></i>", ""),
+        ("<b translate=yes>A</b> <i translate=no>B</i>", "X Y", "0.", "<b translate=yes>X</b> Y", "i"),
     ],
 )
 def test_tags_go_with_their_words(html: str, translation: str, numbers: str, expected: str, lost: str) -> None:
@@ -722,12 +729,20 @@ def test_tags_go_with_their_words(html: str, translation: str, numbers: str, exp
         "<p>A</p><![if !IE]><p>B</p><![endif]>",
         "<!DOCTYPE html><p>A</p>",
         "<style>a > b { }</style><p>A</p><textarea>B &lt; C</textarea>",
+        "<p translate='NO'>A<br>B &amp; <b>C</b><p>D</p><span>E</span></p>",
+        "<p><b> <i class=notranslate>A &lt; B</i> </b></p>",
+        "<i translate=no>A<p>B</p><script>a < b</script>C</i>",
     ],
 )
 def test_what_is_no_text_stays_as_it_is(html: str) -> None:
     markup = Markup(html)
     assert markup.filled([(text.text, []) for text in markup.texts]) == html
     assert markup.lost == set()
+
+
+def test_what_is_marked_as_not_to_be_translated_is_no_text() -> None:
+    html = "<p translate='no'>A<p>B</p>C</p>D<br translate=no>E<b translate=no>F<p>G</p><script>H</script></b><p>I</p>"
+    assert [text.text for text in Markup(html).texts] == ["D", "EF", "I"]
 
 
 def test_what_is_escaped_inside_an_element_stays_escaped_whatever_the_parser_takes_it_for() -> None:

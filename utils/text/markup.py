@@ -26,6 +26,7 @@ POINTS = ("img", "wbr")  # which hold no text; a <br> ends a sentence, as other 
 _DEEPEST = 64  # elements in one another: each takes as long as the text, and a request could have thousands
 _RAW = ("iframe", "noembed", "noframes", "script", "style", "xmp")  # whose text is written as it is
 _VERBATIM = ("code", "pre", "textarea", *_RAW)
+_EMPTY = (*POINTS, "area", "base", "br", "col", "embed", "hr", "input", "link", "meta", "source", "track")
 _CLOSING = ",.;:!?)]、。，．：；！？」』）"  # no tag begins before one
 # no tag parts a word; of scripts without spaces, a word is what a token has of it
 _WORD = re.compile(rf"[\u30a1-\u30fa\u30fc]+|[^\W_{KANA}{HAN}]+(?:['’.,-][^\W_{KANA}{HAN}]+)*|\S")
@@ -38,6 +39,7 @@ class Tag(NamedTuple):
     name: str
     is_end: bool = False
     is_point: bool = False  # it needs no end
+    is_kept: bool = False  # what is inside it stays as it is
 
 
 @dataclass
@@ -48,6 +50,7 @@ class _Element:
     closing: str = ""
     end: int = 0
     inside: list["_Element"] = field(default_factory=list)
+    kept: Sequence[str | Tag] = ()  # what stays in it as it is, in place of what it has become
 
 
 class TaggedText:
@@ -77,6 +80,7 @@ class TaggedText:
             for word in {number[i] for i in range(*target) if i in number}:
                 sources[word].add(source)
         before, behind = ([list[str]() for _ in words] for _ in range(2))  # tags at each word
+        kept = dict[int, str]()  # what stands in place of words, at the first of them
         todo = [(self._inside, 0, len(words))]
         while todo:  # elements, outer ones first, and the words that they can be put around
             inside, first, last = todo.pop()
@@ -86,7 +90,12 @@ class TaggedText:
                 begin, end = ranges.get(i, (first, first))
                 while end - begin > 1 and translation[words[begin][0]] in _CLOSING:
                     begin += 1
-                todo.append((element.inside, begin, end))
+                if element.kept and begin < end:
+                    kept[begin] = _raw(element.kept, quoted)
+                    (start, _), (_, stop) = words[begin], words[end - 1]
+                    words[begin:end] = [(start, stop), *[(stop, stop)] * (end - begin - 1)]
+                else:
+                    todo.append((element.inside, begin, end))
                 place = bisect_right(spans, element.begin, key=lambda linked: linked[0][1])
                 if begin < end:
                     before[begin].append(element.opening)
@@ -97,15 +106,18 @@ class TaggedText:
                     before[spans[place][1]].append(element.opening + element.closing)
                 else:
                     behind[spans[-1][1]].insert(0, element.opening + element.closing)
-        each = zip(words, before, behind, strict=True)
-        marked = iter(["".join([*first, quoted(translation[slice(*span)]), *last]) for span, first, last in each])
-        return self._before + _WORD.sub(lambda _: next(marked), translation) + self._behind
+        marked, at = [self._before], 0
+        for i, (begin, end) in enumerate(words):
+            written = kept.get(i) or quoted(translation[begin:end])
+            marked += [translation[at:begin], *before[i], written, *behind[i]]
+            at = end
+        return "".join([*marked, translation[at:], self._behind])
 
 
 def _elements(parts: Sequence[str | Tag]) -> tuple[list[_Element], str, set[str]]:
     """Return the elements, each with those inside it, the text, and the names of tags that lack their other half."""
     text, at, is_apart, opened, lost = "", 0, False, [root := _Element("", 0)], set[str]()
-    for part in [*parts, Tag("", "", is_end=True)]:
+    for i, part in enumerate([*parts, Tag("", "", is_end=True)]):
         if isinstance(part, str):
             text += part
             is_apart = is_apart or part[:1].isspace()
@@ -115,7 +127,7 @@ def _elements(parts: Sequence[str | Tag]) -> tuple[list[_Element], str, set[str]
         elif part.is_point:
             opened[-1].inside.append(_Element(part.name, at, part.raw, end=at))
         elif not part.is_end and len(opened) <= _DEEPEST:
-            opened.append(_Element(part.name, at, part.raw))
+            opened.append(_Element(part.name, at, part.raw, kept=parts[i + 1 :] if part.is_kept else ()))
         elif not part.is_end or part.name not in {element.name for element in opened}:
             lost.add(part.name)
         else:
@@ -123,6 +135,7 @@ def _elements(parts: Sequence[str | Tag]) -> tuple[list[_Element], str, set[str]
                 lost.add(element.name)
                 opened[-1].inside += element.inside
             element.closing, element.end = part.raw, at
+            element.kept = element.kept[: len(element.kept) - len(parts[i:])]
             if opened:
                 opened[-1].inside.append(element)
     return root.inside, text, lost
@@ -150,8 +163,14 @@ def _ranges(inside: Sequence[_Element], sources: Sequence[set[Span]], first: int
     return found
 
 
-def _raw(parts: Sequence[str | Tag]) -> str:
-    return "".join(part if isinstance(part, str) else part.raw for part in parts)
+def _raw(parts: Sequence[str | Tag], quoted: Callable[[str], str] = str) -> str:
+    return "".join(quoted(part) if isinstance(part, str) else part.raw for part in parts)
+
+
+def _is_kept(tag: str, attrs: Sequence[tuple[str, str | None]]) -> bool:
+    of = {name: (value or "").lower() for name, value in attrs}
+    is_marked = of.get("translate") == "no" or "notranslate" in of.get("class", "").split()
+    return tag in _VERBATIM or (is_marked and tag not in _EMPTY)
 
 
 class Markup(HTMLParser):
@@ -162,7 +181,8 @@ class Markup(HTMLParser):
         self.lost: set[str] = set()
         self._parts: list[str | TaggedText] = []  # markup as it was, and texts
         self._run: list[str | Tag] = []  # text and inline tags since the last other tag
-        self._verbatim = 0  # depth inside elements that are not translated
+        self._is_text = False  # whether it has any text that is to be translated
+        self._kept, self._verbatim = "", 0  # name of the element that is not translated, and depth inside such
         try:
             self.feed(html)
             self.close()
@@ -171,30 +191,33 @@ class Markup(HTMLParser):
         self._end_run()
         self.texts = [part for part in self._parts if isinstance(part, TaggedText)]
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002 (the signature is Python's)
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Keep a tag, or note it inside the text."""
-        self._verbatim += tag in _VERBATIM
-        self._take(Tag(self.get_starttag_text() or "", tag, is_point=tag in POINTS))
+        if not self._verbatim:
+            self._kept = tag if _is_kept(tag, attrs) else ""
+        self._verbatim += tag == self._kept
+        self._take(Tag(self.get_starttag_text() or "", tag, is_point=tag in POINTS, is_kept=self._verbatim > 0))
 
-    def handle_startendtag(self, tag: str, attrs: object) -> None:  # noqa: ARG002 (as above)
+    def handle_startendtag(self, tag: str, attrs: object) -> None:  # noqa: ARG002 (the signature is Python's)
         """Keep `<br/>` and the like, or note it inside the text."""
         self._take(Tag(self.get_starttag_text() or "", tag, is_point=True))
 
     def handle_endtag(self, tag: str) -> None:
         """Keep a tag, or note it inside the text."""
         self._take(Tag(f"</{tag}>", tag, is_end=True))
-        self._verbatim -= tag in _VERBATIM and self._verbatim > 0
+        self._verbatim -= tag == self._kept and self._verbatim > 0
 
     def handle_data(self, data: str) -> None:
         """Collect text."""
-        if self._verbatim:
+        if self.cdata_elem in _RAW or self._is_apart():
             self._keep(data if self.cdata_elem in _RAW else escape(data, quote=False))
         else:
             self._run.append(data)
+            self._is_text |= not self._verbatim and bool(data.strip())
 
     def handle_comment(self, data: str) -> None:
-        """Keep a comment."""
-        self._keep(f"<!--{data}-->")
+        """Keep a comment, or note it inside the text."""
+        self._take(Tag(f"<!--{data}-->", "!--", is_point=True))
 
     def handle_decl(self, decl: str) -> None:
         """Keep the document's type."""
@@ -208,8 +231,12 @@ class Markup(HTMLParser):
         """Keep a CDATA section, or a condition of old browsers."""
         self._keep(f"<![{data}]]>" if data.startswith("CDATA[") else f"<![{data}]>")
 
+    def _is_apart(self) -> bool:
+        """Return whether this is in an element that ends a sentence and is not translated."""
+        return self._verbatim > 0 and not re.fullmatch(INLINE, self._kept)
+
     def _take(self, tag: Tag) -> None:
-        if re.fullmatch(INLINE, tag.name) and not self._verbatim:
+        if re.fullmatch(f"{INLINE}|!--", tag.name) and not self._is_apart():
             self._run.append(tag)
         else:
             self._keep(tag.raw)
@@ -220,9 +247,8 @@ class Markup(HTMLParser):
 
     def _end_run(self) -> None:
         """Make one text of what was collected."""
-        text = TaggedText(self._run)
-        self._parts.append(text if text.text else _raw(self._run))
-        self._run = []
+        self._parts.append(TaggedText(self._run) if self._is_text else _raw(self._run, partial(escape, quote=False)))
+        self._run, self._is_text = [], False
 
     def filled(self, translations: Sequence[tuple[str, SpanLinks]]) -> str:
         """Return the HTML with these translations, and their links, in the place of its texts."""
