@@ -555,6 +555,8 @@ def test_subtitles_keep_their_shape(mark: str, end: str, tmp_path: Path) -> None
         ("a\nb", "http://example.com/" + "a" * 60, ["http://example.com/" + "a" * 60]),
         ("<c.yellow>a</c>", "A.", ["<c.yellow>A.</c>"]),
         ("a<br>", "A.", ["A.<br>"]),
+        ("- <i>a</i> b", "A B.", ["- A B."]),
+        ("{\\an8}- <b>彼</b>は", "He.", ["{\\an8}- He."]),
     ],
 )
 def test_a_subtitle_has_no_more_lines_than_before(

@@ -16,6 +16,7 @@ _SUBTITLE = re.compile(rf"^{_HEAD}((?:\n(?!{_HEAD}).*\S.*)*)", re.M)
 _DASH = r"[-–—－]\s*(?![-–—－])"  # begins what another person says
 _SPOKEN = re.compile(rf"\S.*(?:\n(?!{_DASH}).+)*")
 _TAG = r"</?[A-Za-z][\w.]*(?:[\s/][^<>]*)?>|\{\\[^{}]*\}"  # {\an8} says where on the screen
+_FIRST = rf"^(?:\{{\\[^{{}}]*\}}\s*|{_DASH})*"  # stays at the beginning, whatever tags follow
 _POINT = re.compile(rf"\{{|<(?:br|{'|'.join(POINTS)})\b|.*/>", re.S)  # a tag that holds no text
 _CHUNK = re.compile(  # a line may end behind it
     rf"(?:[「『（]|{_TAG})*(?:[{KANA}{HAN}]|(?:{_TAG}|[^\s{KANA}{HAN}])+)(?:[、。」』）！？ー]|{_TAG})*\s*"
@@ -67,13 +68,14 @@ def content_of(path: Path) -> str:
 
 
 def tagged(text: str) -> TaggedText:
-    """Take the tags out of a text, and the dash that it begins with."""
-    parts: list[str | Tag] = [*re.split(rf"({_TAG}|^{_DASH})", text)]  # every second is one of these
+    """Take the tags out of a text, and the dash or the place on the screen that it begins with."""
+    rest = re.sub(_FIRST, "", text)
+    parts: list[str | Tag] = [*re.split(f"({_TAG})", rest)]  # every second is one
     for i, raw in enumerate(map(str, parts)):
         if i % 2:
             name = re.sub(r"^</?(\w+).*", r"\1", raw)
             parts[i] = Tag(raw, name, is_end=raw.startswith("</"), is_point=bool(_POINT.match(raw)))
-    return TaggedText(parts)
+    return TaggedText(parts, text.removesuffix(rest))
 
 
 def _wrapped(text: str, most: int) -> list[str]:

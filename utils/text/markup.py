@@ -54,13 +54,13 @@ class _Element:
 
 
 class TaggedText:
-    """What stands between two breaks: `text` is to be translated, tags and spaces around all of it are kept.
+    """What stands between two breaks: `text` is to be translated, `head`, tags and spaces around all of it are kept.
 
     After `filled`, `lost` has the names of tags inside it for which there is no place: their other half is missing, or
     no word of the translation is linked to what they were around.
     """
 
-    def __init__(self, parts: Sequence[str | Tag]) -> None:
+    def __init__(self, parts: Sequence[str | Tag], head: str = "") -> None:
         places = [i for i, part in enumerate(parts) if isinstance(part, str) and part.strip()] or [len(parts)]
         begin, end = places[0], places[-1] + 1
         self._inside, text, self.lost = _elements(parts[begin:end])
@@ -68,7 +68,7 @@ class TaggedText:
             begin, end = 0, len(parts)
             self._inside, text, self.lost = _elements(parts)
         self.text, self.has_tags = " ".join(text.split()), bool(self._inside)  # to put back, which needs links
-        self._before = _raw(parts[:begin]) + text[: len(text) - len(text.lstrip())]
+        self._before = head + _raw(parts[:begin]) + text[: len(text) - len(text.lstrip())]
         self._behind = text[len(text.rstrip()) :] + _raw(parts[end:])
 
     def filled(self, translation: str, links: SpanLinks, quoted: Callable[[str], str] = str) -> str:
