@@ -570,7 +570,9 @@ def test_a_subtitle_has_no_more_lines_than_before(
 # «before|after»
 MESSAGES = r"""# guide
 msgid ""
-msgstr "Language: en\n"
+msgstr ""
+"Language: en\n"
+"Content-Type: text/plain; charset=«ASCII|UTF-8»\n"
 
 #, c-format
 msgctxt "a"
@@ -612,7 +614,7 @@ def test_messages_without_a_translation_get_one_that_is_marked(mark: str, end: s
     (tmp_path / "a.po").write_bytes(before)
     catalog = Catalog(tmp_path / "a.po")
     assert [text.text for text in catalog.texts] == ['7 Y, X "100%"', "one X", "many X", "only 7", "X"]
-    assert catalog.numbers == [13, 17, 17, 21, 24]
+    assert catalog.numbers == [15, 19, 19, 23, 26]
     translations = '"7" % \\ Y X', "X 1", "X 2", "7 3", "X"
     assert catalog.filled([(text, []) for text in translations]).encode() == after
 
@@ -644,6 +646,14 @@ def test_a_message_whose_translation_lacks_something_stays_as_it_is(
     catalog = Catalog(tmp_path / "a.po")
     assert (catalog.filled([(translation, [])]) == content) == bool(lost)
     assert sorted(catalog.texts[0].lost) == lost
+
+
+@pytest.mark.parametrize("charset", ["ASCII", "CHARSET", "EUC-JP", "utf8", "UTF-8", "utf-8"])
+def test_the_head_of_messages_says_what_the_file_is_written_in(charset: str, tmp_path: Path) -> None:
+    head = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset={}\\n"\n'
+    (tmp_path / "a.po").write_text(head.format(charset))
+    expected = charset if charset.upper() == "UTF-8" else "UTF-8"
+    assert Catalog(tmp_path / "a.po").filled([]) == head.format(expected)
 
 
 def test_what_is_no_message_is_refused_with_its_line(command: Command, tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Messages of a program (gettext, .po): those without a translation get one, all else stays byte for byte."""
+"""Messages of a program (gettext, .po): those without a translation get one.
+
+All else stays byte for byte, but for a charset other than UTF-8 in the head: that is what the file is written in.
+"""
 
 import re
 from collections.abc import Sequence
@@ -57,6 +60,8 @@ class Catalog:
         return _MESSAGE.sub(self._translated, self._content)
 
     def _translated(self, found: re.Match[str]) -> str:
+        if not _unquoted(found["one"]):  # it is the head of the file
+            return re.sub(r"(?<=charset=)(?!UTF-8\b)[\w.:-]+", "UTF-8", found[0], flags=re.I)
         forms = self._forms.get(found.start(), [])
         lines = [line for form in forms for line in form]
         if not any(line.translation for line in lines) or any(line.tagged.lost for line in lines):
