@@ -31,6 +31,7 @@ from hypothesis import strategies as st
 from config.data import CleanConfig, DataConfig, LabelledConfig, MonolingualConfig, TokenizerConfig
 from const.corpora import CORPORA, CorpusSpec
 from const.path import PRESET, ROOT
+from utils.arguments import read_arguments
 from utils.config import TranslationConfig
 from utils.dataset import download, embedded, ids, monolingual
 from utils.dataset import formats as formats_module
@@ -646,7 +647,10 @@ def test_a_corpus_is_downloaded_and_verified(toy: CorpusSpec, tmp_path: Path, pl
     for url, fault in (
         (f"{server}/other.tar.gz", rf"^toy: orig/toy-dev\.en has git .*: {server}/other\.tar\.gz is not toy"),
         (f"{server}/gone.tar.gz", r"^could not fetch toy from http://127.*/gone\.tar\.gz \(404 Client Error"),
-        ("http://127.0.0.1:9/x.tar.gz", r"^could not fetch .* refused\): give --data\.archive PATH .*--config demo$"),
+        (
+            "http://127.0.0.1:9/x.tar.gz",
+            r"^could not fetch .* refused\): .*--data\.archive PATH .*--config demo` needs no ",
+        ),
     ):
         with pytest.raises(ValueError, match=fault):
             install(replace(toy, url=url), None, place)
@@ -683,6 +687,25 @@ def test_a_known_corpus_is_read_in_either_direction(root: Path, archive: Path) -
     assert prepare_corpus(replace(config, src_lang="en", tgt_lang="ja"), root) == corpus.reversed()
     english = prepare_corpus(DataConfig(corpus="embedded", src_lang="en", tgt_lang="ja"), root)
     assert read_parallel(english.dev) == ParallelText(["dev capital"], ["dev都"])
+
+
+@pytest.mark.usefixtures("server")
+def test_the_remedy_for_a_corpus_that_cannot_be_fetched_prepares_it(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for spec in CORPORA.values():
+        with monkeypatch.context() as patched:
+            patched.setitem(CORPORA, spec.name, replace(spec, url="http://127.0.0.1:9/x.tar.gz"))
+            config = DataConfig(spec.name, *spec.languages)  # type: ignore[arg-type]  # one of the names
+            with pytest.raises(ValueError, match=f"^--split foo: {spec.name} has dev, test"):
+                prepare_to_score(config, root, "foo")
+            with pytest.raises(ValueError, match=r"^could not fetch ") as caught:
+                prepare_to_score(config, root)
+        (line,) = re.findall("`python train.py (.*--dry-run)`", str(caught.value))
+        found = read_arguments(line.replace("PATH", str(tmp_path)).split())
+        assert isinstance(found.config, TranslationConfig)
+        assert (found.config.data.corpus, found.config.data.archive, found.dry_run) == (spec.name, tmp_path, True)
+        assert {*found.config.data.languages} == {*spec.languages}
 
 
 def test_a_further_held_out_set_is_verified_and_may_be_copied_in_later(

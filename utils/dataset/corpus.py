@@ -80,8 +80,7 @@ class Corpus:
     def held_out(self, name: str) -> ParallelFiles:
         """Return the held-out text of this name: dev, test or one of `more_sets`."""
         sets = {"dev": self.dev, "test": self.test, **self.more_sets}
-        if name not in sets:
-            raise ValueError(f"--split {name}: {self.name} has {', '.join(sets)}; give one of them")
+        _require_split(name, self.name, self.more_sets)
         if missing := [file for file in sets[name] if name in self.more_sets and not file.is_file()]:
             raise ValueError(
                 f"--split {name}: {missing[0]} is missing, as the archive of {self.name} did not have it: unpack "
@@ -92,6 +91,11 @@ class Corpus:
     def fingerprint(self) -> str:
         """Return a hash of the files' contents, in this direction: whatever was derived from other texts is stale."""
         return _fingerprint([*self.train, *self.dev, *self.test]) + (f"-{n}" if (n := self.more.n_pairs) else "")
+
+
+def _require_split(name: str, corpus: str, more_sets: Iterable[str]) -> None:
+    if name not in (sets := ["dev", "test", *more_sets]):
+        raise ValueError(f"--split {name}: {corpus} has {', '.join(sets)}; give one of them")
 
 
 def facts(fingerprint: str, rebuilt: bool) -> dict[str, str]:
@@ -106,11 +110,14 @@ def prepare_corpus(config: DataConfig, root: Path = CORPUS) -> Corpus:
     return corpus if more is None else _with_more(corpus, more)
 
 
-def prepare_to_score(config: DataConfig, root: Path = CORPUS) -> Corpus:
+def prepare_to_score(config: DataConfig, root: Path = CORPUS, split: str = "test") -> Corpus:
     """Prepare the corpus as far as its dev and test text are concerned; its training text may be incomplete.
 
     Your own training files may be gone, unless lines are held out from them; further training text is not looked at.
+    A published corpus that has no such split is not fetched.
     """
+    if config.corpus in CORPORA and not config.has_own_text:
+        _require_split(split, config.corpus, CORPORA[config.corpus].more_sets)
     return _without_more(config, root, to_train=False)
 
 

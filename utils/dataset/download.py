@@ -34,7 +34,8 @@ def install(spec: CorpusSpec, archive: Path | None, folder: Path) -> dict[str, s
         return _verify(spec, folder, f"delete {folder} to have it fetched again")
     if folder.exists():
         raise ValueError(
-            f"{folder} was not installed by this command: move it elsewhere, and give --data.archive with its new place"
+            f"{folder} was not installed by this command: move it elsewhere, and give train.py its new place, by "
+            "--data.archive"
         )
     with atomic_folder(folder) as fresh:
         with TemporaryDirectory(dir=fresh) as download:
@@ -140,9 +141,10 @@ def _download(spec: CorpusSpec, into: Path) -> Path:
         reason: BaseException = error
         while reason.__context__:  # the innermost is the most informative
             reason = reason.__context__
+        command = "python train.py --config {}_{}_{}".format(spec.name.removesuffix("_tok"), *spec.languages)
         raise ValueError(
-            f"could not fetch {spec.name} from {urls[name]} ({reason}): give --data.archive PATH "
-            f"(a local .tar.gz, .tar.xz or unpacked folder of {spec.homepage}), "
-            "or try the corpus that needs no network: --config demo"
+            f"could not fetch {spec.name} from {urls[name]} ({reason}): "
+            f"`{command} --data.corpus {spec.name} --data.archive PATH --dry-run` prepares it from a local .tar.gz, "
+            f".tar.xz or unpacked folder of {spec.homepage}; `python train.py --config demo` needs no network"
         ) from None
     return source

@@ -71,7 +71,7 @@ def read_run_text(arguments: Namespace) -> RunText:
 
     keep_freed_memory()
     run = load_run(folder, pick_device(arguments.device), tag=arguments.tag)
-    corpus = prepare_to_score(run.config.data)
+    corpus = prepare_to_score(run.config.data, split=arguments.split)
     pairs = read_parallel(corpus.held_out(arguments.split))[: arguments.limit]
     part = f", first {len(pairs)} sentences" if arguments.limit else ""
     tag = "" if arguments.tag is None else f", tag {arguments.tag or 'none'}"
