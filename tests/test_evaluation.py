@@ -557,7 +557,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write(home / f"{name}.tok", getattr(TOKENIZED, name))
     write(home / "sources", TEXT.src[:40])
     write(home / "short", ENGLISH.good[:-1])
-    (home / "folder").mkdir()
+    for folder in ("a", "b/a"):
+        (home / "folder" / folder).mkdir(parents=True)
     src, tgt = write(home / "corpus.ja", TEXT.src), write(home / "corpus.en", TEXT.tgt)
     run = tiny.run(home / "pickles")
     data = DataConfig(corpus="files", src=src, tgt=tgt, held_out=15)
@@ -612,7 +613,9 @@ tune --save --beams 1 0                                       | --beams 0: give
 pairs tiny                                                    | learned corpus=files, ja to en; the pairs are of
 curves folder                                                 | --picture is missing: give the PNG file to write
 curves folder --picture x.png                                 | no log.jsonl in folder
-curves folder/a pickles/a --picture x.png                     | two runs are named a
+curves folder/a folder/b/a --picture x.png                    | two runs are named a
+curves tiny --picture x.png                                   | pickles/tiny-
+curves tin --picture x.png                                    | no run tin: give a folder
                                                               | arguments are required: VERB
 run --bim 3                                                   | evaluate.py run: error: unknown option bim: did you
 """

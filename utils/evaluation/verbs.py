@@ -402,9 +402,10 @@ def curves(arguments: Namespace) -> None:
     """Draw loss, dev scores, learning rate and gradient norm of one run, or of several overlaid."""
     if arguments.picture is None:
         raise ValueError("--picture is missing: give the PNG file to write")
+    from utils.training.report import LOG
     from utils.visualize.curve import draw_runs
 
-    draw_runs(arguments.runs, arguments.picture)
+    draw_runs([find_run(run, having=LOG) for run in arguments.runs], arguments.picture)
 
 
 # nymwa: scores by the protocol of nymwa/kftt_jaen_example
@@ -443,8 +444,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "--picture": {**_FILE, "help": "draw the results to this PNG file; of compare: BLEU by length"},
     "--bootstrap": {"type": int, "metavar": "N", "help": "resamples for 95 %% intervals; 0: no intervals"},
-    "run": {"nargs": "?", "type": Path, "help": "folder of a run (default: the one trained last)"},
-    "runs": {"nargs": "+", "type": Path, "metavar": "RUN", "help": "folder of a run"},
+    "run": {"nargs": "?", "type": Path, "help": "folder or name of a run (default: the one trained last)"},
+    "runs": {"nargs": "+", "type": Path, "metavar": "RUN", "help": "folder or name of a run"},
     "translations": {"type": Path, "help": "translations, one per line, UTF-8; or the folder of a run"},
     "references": {"type": Path, "help": "reference translations, one per line, UTF-8; of nymwa: tok/kyoto-test.en"},
     "baseline": {"type": Path, "help": "translations of the baseline system, or its run's folder"},
