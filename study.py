@@ -84,7 +84,7 @@ def load(file: Path) -> "StudyConfig | AblationConfig":
 def main() -> None:
     """Read the study file, train what is missing, and report."""
     arguments = build_parser().parse_args()
-    require_options_at_least(arguments, trials=0)
+    require_options_at_least(arguments, trials=1)
     require_outputs({"--best": arguments.best, "--json": arguments.json})
     config = load(arguments.study)
     from utils.experiment.ablation import AblationConfig

@@ -715,7 +715,8 @@ def test_a_search_tells_each_trial_and_writes_its_best_pictures_and_files(run: R
 
 
 def test_mistakes_and_interruptions_are_told_in_a_line(run: Run, tmp_path: Path) -> None:
-    assert "--trials -1" in run("--trials", "-1", text=SEARCH).complaint
+    for few in ("-1", "0"):
+        assert f"--trials {few}: give 1 or more" in run("--trials", few, text=SEARCH).complaint
     assert "--json" in run("--json", tmp_path / "b", text=SWITCHES).complaint
     assert not (tmp_path / "pickles").exists()
     world = World()
