@@ -16,10 +16,13 @@ OWN_TEXTS = ("", "dev_", "test_", "more_")  # how the settings of their files be
 _THREE_LETTERS = dict.fromkeys(("zho", "chi", "cmn", "yue", "wuu", "nan", "lzh"), "zh") | {
     "jpn": "ja", "kor": "ko", "tha": "th", "lao": "lo", "khm": "km", "mya": "my", "bur": "my", "bod": "bo", "tib": "bo",
 }  # fmt: skip
-# what is often written for them: countries, and names
-_MISTAKEN = {
-    "jp": "ja", "jap": "ja", "japanese": "ja", "cn": "zh", "tw": "zh", "chinese": "zh", "kr": "ko", "korean": "ko",
-    "us": "en", "gb": "en", "english": "en", "german": "de", "french": "fr", "spanish": "es", "cz": "cs", "gr": "el",
+LANGUAGE_NAMES = {
+    "japanese": "ja", "english": "en", "chinese": "zh", "korean": "ko", "german": "de", "french": "fr", "spanish": "es",
+    "italian": "it", "portuguese": "pt", "dutch": "nl", "russian": "ru", "vietnamese": "vi", "thai": "th",
+}  # fmt: skip
+# what is often written for codes: names, and countries
+_MISTAKEN = LANGUAGE_NAMES | {
+    "jp": "ja", "jap": "ja", "cn": "zh", "tw": "zh", "kr": "ko", "us": "en", "gb": "en", "cz": "cs", "gr": "el",
     "dk": "da", "ua": "uk", "vn": "vi",
 }  # fmt: skip
 

@@ -602,6 +602,7 @@ def test_a_text_of_ones_own_has_settings_by_its_size_unless_they_are_given(own: 
     ("name", "text", "options", "expected"),
     [
         ("my.tsv", "en\tja\n" + PAIRS, "", "en ja"),
+        ("my.tsv", "English\tJapanese\n" + PAIRS, "", "en ja"),
         ("my.csv", "number,note,ja,more,en\n" + ROWS, "", "ja en"),
         ("my.jsonl", ITEMS, "--data.src_lang=fr --data.tgt_lang=de", "fr de"),
         ("my.jsonl", ITEMS, "", "de fr"),

@@ -7,14 +7,14 @@ import csv
 import json
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from io import BufferedIOBase
 from itertools import chain, islice
 from pathlib import Path
 from xml.parsers import expat
 
-from config.data import primary_language
+from config.data import LANGUAGE_NAMES, primary_language
 from utils.dataset.text import ParallelFiles, decoded_lines, open_text, pair_writer
 
 Languages = tuple[str, str]
@@ -56,13 +56,20 @@ def column_names(path: Path) -> list[str]:
     with open_text(path) as file:
         head, suffix = file.read(_LONGEST), suffix_of(path)
     text = head.decode("utf-16" if head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig", "replace")
-    return re.findall(_NAME.get(suffix, "$."), text if suffix == ".tmx" else text.partition("\n")[0].strip())
+    names = re.findall(_NAME.get(suffix, "$."), text if suffix == ".tmx" else text.partition("\n")[0].strip())
+    return _as_codes(names)
+
+
+def _as_codes(names: Sequence[str]) -> list[str]:
+    """Return names with codes for English names of languages; a single one may be a text about a language."""
+    codes = [LANGUAGE_NAMES.get(name.strip().lower(), name) for name in names]
+    return codes if len({*codes} - {*names}) > 1 else [*names]
 
 
 @lru_cache(8)
 def _sides(names: tuple[str, ...], languages: Languages) -> list[int]:
     """Return the places of source and target among names, as far as they are there: by `en`, or `en-US`, or `tgt`."""
-    codes = [name.strip().replace("_", "-").lower() for name in names]
+    codes = [name.strip().replace("_", "-").lower() for name in _as_codes(names)]
     backwards = range(len(names) - 1, -1, -1)  # of equal names, the first counts
     by_code, by_language = ({keys[i]: i for i in backwards} for keys in (codes, [*map(primary_language, codes)]))
     wanted = [(each.replace("_", "-").lower(), primary_language(each)) for each in languages]
