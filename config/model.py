@@ -16,6 +16,14 @@ class Architecture(Group):
 
     free: ClassVar[frozenset[str]] = frozenset({"dropout", "attention_dropout", "fused", "init_encoder"})
 
+    def check(self) -> None:
+        """Refuse a width that attention will refuse, before a corpus is prepared for it."""
+        d_model, n_heads = (getattr(self, name, 1) for name in ("d_model", "n_heads"))
+        if d_model % n_heads:
+            raise ValueError(f"d_model={d_model} does not split into n_heads={n_heads}: choose a multiple of n_heads")
+        if getattr(self, "positions", "") == "rotary" and (width := d_model // n_heads) % 2:
+            raise ValueError(f"positions=rotary turns pairs, but a head has {width} components: give an even number")
+
     def architecture(self) -> dict[str, object]:
         """Return the settings that weights depend on; the rest may differ when weights are reused."""
         return {name: value for name, value in asdict(self).items() if name not in self.free}
@@ -66,6 +74,11 @@ class ClassifierConfig(BertConfig):
     pooling: Literal["cls", "mean"] = "cls"
     init_encoder: Path | None = None
 
+    def check(self) -> None:
+        """Leave unchecked what the pre-trained BERT says."""
+        if self.init_encoder is None:
+            super().check()
+
 
 @dataclass(frozen=True)
 class TransformerConfig(Architecture):
@@ -115,6 +128,7 @@ class TransformerConfig(Architecture):
 
     def check(self) -> None:
         """Refuse an encoder without layers, unless a BERT has some of its own."""
+        super().check()
         if self.n_encoder_layers < 1 and self.bert is None and self.init_encoder is None:
             raise ValueError(f"n_encoder_layers={self.n_encoder_layers}: give at least 1, or a BERT")
 

@@ -237,6 +237,15 @@ def test_a_mistake_in_a_file_is_named_with_its_line(tmp_path: Path, text: str, l
     ("arguments", "message"),
     [
         (["--model.d_model", "wide"], "model.d_model=wide: give a whole number"),
+        (["--model.n_heads", "7"], "d_model=320 does not split into n_heads=7: choose a multiple of n_heads"),
+        *(
+            (
+                ["--config", name, "--model.d_model", "9", "--model.n_heads", "2"],
+                "d_model=9 does not split into n_heads=2",
+            )
+            for name in ("demo", "bert_ja", "transformer_xl_en", "kftt_category_ja")
+        ),
+        (["--model.d_model", "15", "--model.positions", "rotary"], "positions=rotary turns pairs, but a head has 3"),
         (["--model.norm_first", "perhaps"], "model.norm_first=perhaps: give true or false"),
         (["--tokenizer.kind", "sentence"], "tokenizer.kind=sentence: give unigram, bpe or word"),
         (["--optimizer.betas", "[0.9]"], "optimizer.betas=[0.9]: give a list of 2"),
@@ -675,6 +684,8 @@ def test_every_setting_holds_its_bound() -> None:
         beyond += [bound.most + step * max(1, bound.most)] if bound.most is not None else []
         beyond += [end for end in (bound.above, bound.below) if end is not None and math.isfinite(end)]
         always = {f"data.{key}": f"/{key}" for key in files} if config_type is ClassificationConfig else {}
+        if (heads := name.replace("d_model", "n_heads")) != name and heads in dict(names_of(config_type)):
+            always |= {heads: "1"}  # which any width splits into
         assert within or beyond
         for value in beyond:
             with pytest.raises(ValueError, match=rf"^{re.escape(name)}=\S+: give "):
