@@ -1,7 +1,6 @@
 """From texts to translations: split, batch by length, search, choose, join, in the order of the input."""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from config.data import primary_language
 from config.search import Bounds, Hypothesis, SamplingConfig, SearchConfig
 from const.token import UNK_ID
 from utils.search.glossary import Glossary, Wanted
-from utils.text.language import UNSPACED
+from utils.text.language import ADDRESS, UNSPACED
 from utils.text.sentence import split_long, split_sentences
 from utils.text.tokenizer import TokenizerPair
 
@@ -68,10 +67,6 @@ class Piece(NamedTuple):
         return self.candidates[0]
 
 
-# models spell them anew, if at all: they are names, and no text
-_ADDRESS = re.compile(r"https?://[!-~]+[\w/]|[\w.+-]+@[\w-]+\.[A-Za-z.]+[A-Za-z]", re.ASCII)
-
-
 class Translation(NamedTuple):
     """A translated text."""
 
@@ -95,7 +90,7 @@ class Translation(NamedTuple):
     @property
     def dropped(self) -> list[str]:
         """Addresses on the web and of e-mail that the text has and the best candidate has not."""
-        return [found for piece in self.pieces for found in _ADDRESS.findall(piece.source) if found not in self.text]
+        return [found for piece in self.pieces for found in ADDRESS.findall(piece.source) if found not in self.text]
 
 
 @dataclass(eq=False)

@@ -114,6 +114,16 @@ def looks_untokenized(lines: Sequence[str]) -> bool:
 
 # Language detection by letters, among the available languages, and language names.
 
+# models spell them anew, if at all: they are names, and no text
+ADDRESS = re.compile(r"https?://[!-~]+[\w/]|(?<![\w.+-])[\w.+-]+@[\w-]+\.[A-Za-z.]+[A-Za-z]", re.ASCII)
+_MARKUP = re.compile(r"(?s)```.*?(?:```|\Z)|`[^`\n]*`|</?[A-Za-z][^<>]*>")
+_JAPANESE, _LATIN = f"[{KANA}{HAN}]", "[A-Za-z]"
+# where a Latin word is part of a Japanese sentence: no space is beside it, or one and then a particle
+_PARTICLE = f"(?:を|について|として|[はがのにへとでも][{HAN}ァ-ヺ、「])"
+_JOINT = re.compile(f"(?<={_LATIN})[{KANA}{HAN}、。（]|{_JAPANESE}(?={_LATIN})|(?<={_LATIN} ){_PARTICLE}")
+_WORDS_PER_JOINT = 20  # an English text may have a Tシャツ
+_LETTERS_AS_ONE = 2  # Latin letters say as much as one kana or kanji
+
 _NAMES = {"de": "German", "en": "English", "fr": "French", "ja": "Japanese", "zh": "Chinese"}
 
 
@@ -133,14 +143,24 @@ def detect(text: str, languages: Sequence[str]) -> Detected | None:
     """Return the likeliest of the given languages; None if none of them fits the script of the text.
 
     Letters tell Japanese from English, but not English from German: among those, the first is taken, as it is for a
-    text without letters. Where words in Latin letters outweigh the Japanese ones, the end of the text decides.
+    text without letters; addresses and markup do not count beside others. With kana, a text of more Latin letters is
+    Japanese, too, if it ends so, or if they are not many more, or if their words are parts of its sentences.
     """
-    n, counts = count_letters(text)
+    plain = ADDRESS.sub(" ", _MARKUP.sub(" ", text))
+    n, counts = count_letters(plain)
+    if not n:
+        plain, (n, counts) = text, count_letters(text)
     if not n:
         return Detected(languages[0], 0.0)
-    share, found = counts["ja"] / n, unspaced_language([text])
-    if not found and counts["ja"] - counts["zh"] > _LEAST_KANA * n and re.search(rf"[{KANA}{HAN}][\W\d_]*\Z", text):
-        share, found = 1.0, "ja"
+    japanese, kana = counts["ja"], counts["ja"] - counts["zh"]
+    share, found = japanese / n, unspaced_language([plain])
+    if not found and kana:
+        n_words, n_joints = len(re.findall(f"{_LATIN}+", plain)), len(_JOINT.findall(plain))
+        is_much = kana > _LEAST_KANA * n and (
+            _LETTERS_AS_ONE * japanese > n - japanese or re.search(rf"{_JAPANESE}[\W\d_]*\Z", plain)
+        )
+        if is_much or n_joints * _WORDS_PER_JOINT > n_words:
+            share, found = 1.0, "ja"
     if found:
         # a few kanji without kana are as much Japanese as Chinese
         fitting = [code for code in languages if primary_language(code) == found]
