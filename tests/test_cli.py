@@ -128,6 +128,7 @@ translate.py 寺 --run x                                       |          | no r
 translate.py 寺 --run BERT                                    |          | is of task masked_language, but translation is needed
 translate.py --output out                                     | \udcff   | standard input, line 1: byte 0xff is not UTF-8
 translate.py --input euc.ja --output out                      |          | euc.ja, line 2: byte 0x
+translate.py --input utf16.en --output out                    |          | utf16.en, line 1 has a NUL: is it UTF-16
 predict.py fill-mask 京都                                     |          | '京都' has no [MASK]: write it where
 predict.py fill-mask 寺寺寺寺寺寺寺寺寺[MASK]                 |          | are more than the 12 that the network reads: shorten
 predict.py fill-mask [MASK] --run x --hugging_face y          |          | --run x and --hugging_face y at once: give one of them
@@ -199,6 +200,7 @@ def cli(
     (tmp_path / "wrong.srt").write_text(wrong)
     (tmp_path / "link.ja").symlink_to("in.ja")
     (tmp_path / "euc.ja").write_bytes("寺\n".encode() + "京都\n".encode("euc-jp"))
+    (tmp_path / "utf16.en").write_bytes("There is a temple.\n".encode("utf-16-le"))
     monkeypatch.chdir(tmp_path)
     root = runs["TRANSLATOR"].parent
     for module in COMMANDS.values():

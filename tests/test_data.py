@@ -167,6 +167,7 @@ TORN = " is compressed, and damaged or truncated (Compressed file ended"
         (lzma.compress("都\n".encode())[:-9], TORN),
         ("1\n都\n".encode("iso-2022-jp"), ", line 2 is in ISO-2022-JP: save it as UTF-8"),
         ("都\n".encode("utf-16"), " is UTF-16: save it as UTF-8"),
+        ("old\n".encode("utf-16-le"), ", line 1 has a NUL: is it UTF-16"),
         (b" \n\t\n", " holds no text"),
         (b"1\n2\n3\n4\n", " has 4: line i of one must translate line i of the other"),
         (None, "no such file: "),

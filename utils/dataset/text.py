@@ -77,13 +77,16 @@ def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
         if _ISO_2022_JP in line:
             raise ValueError(f"{name}, line {number} is in ISO-2022-JP: save it as UTF-8")
         try:
-            yield line.decode("utf-8").removesuffix("\n").rstrip("\r")
+            text = line.decode("utf-8")
         except UnicodeDecodeError as error:
             for beginning, kind in _OTHER_KINDS.items():
                 if first.startswith(beginning):
                     raise ValueError(f"{name} is {kind}") from None
             byte = line[error.start]
             raise ValueError(f"{name}, line {number}: byte 0x{byte:02x} is not UTF-8; save the file as UTF-8") from None
+        if "\0" in text:
+            raise ValueError(f"{name}, line {number} has a NUL: is it UTF-16, or damaged? Save it as UTF-8")
+        yield text.removesuffix("\n").rstrip("\r")
 
 
 def require_text(path: Path, option: str = "") -> None:
