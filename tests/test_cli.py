@@ -79,6 +79,8 @@ predict.py perplexity --run LIVELY --memory_lengths 0 8 --segment_length 3 |    
 REFUSED = r"""
 translate.py 寺 --beem 3                                      |          | unknown option beem: did you mean --beam?
 translate.py -5度です                                         |          | put -- before a text that begins with -
+translate.py ---                                              |          | unrecognized argument ---: put -- before a text that begins
+translate.py --京都は古い。--                                 |          | argument --京都は古い。--: put -- before a text that begins
 translate.py 寺 --format xml                                  |          | xml
 translate.py 寺 --input in.ja                                 |          | texts and --input in.ja at once: give one of them
 translate.py --input film.srt --format jsonl                  |          | --input film.srt and --format jsonl at once: its lines

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -87,7 +88,7 @@ class Parser(argparse.ArgumentParser):
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             name = unknown[0].partition("=")[0]
-            if not name.startswith("--"):
+            if not re.fullmatch(r"--[A-Za-z][\w.-]*", name, re.ASCII):
                 hint = ": put -- before a text that begins with -" if name.startswith("-") else ""
                 self.error(f"unrecognized argument {unknown[0]}{hint}")
             name, verb = name.removeprefix("--"), found.get("verb")
