@@ -89,6 +89,8 @@ translate.py --input wrong.srt --output out                   |          | wrong
 translate.py --input nowhere --output out                     |          | no such file: nowhere
 translate.py --input in.ja --output link.ja                   |          | --output link.ja is the file of --input: give another
 translate.py 寺 --n_best 0                                    |          | --n_best 0: give 1 or more
+translate.py 寺 --n_best 1001                                 |          | --n_best 1001: give 1 to 1,000 (1 is greedy)
+translate.py 寺 --sample --n_best 10001                       |          | --n_best 10001: give 1 to 10,000
 translate.py 寺 --n_best 3 --beam 2                           |          | --beam 2 is less than --n_best 3: give --beam 3
 translate.py 寺 --beam 0                                      |          | --beam 0: give 1 to 1,000 (1 is greedy)
 translate.py 寺 --min_length 5 --max_length 3                 |          | --min_length 5: give 0 to --max_length 3

@@ -431,7 +431,9 @@ def test_commands_change_what_is_answered(talk: Conversation) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (":n 0", ":n 0: give 1 to 10,000"),
+        (":n 0", ":n 0: give 1 to 1,000"),
+        (":n 2000", ":n 2000: give 1 to 1,000"),
+        (":beam", ":beam has no value: see :help"),
         (":beam wide", ":beam wide: give a whole number"),
         (":length_penalty 99", ":length_penalty 99.0: give -10 to 10"),
         (":bem 3", "unknown command :bem: see :help"),

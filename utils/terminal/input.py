@@ -11,7 +11,6 @@ from io import BufferedIOBase
 from pathlib import Path
 
 from config.reader import Text, fields_of, read_value
-from config.search import SamplingConfig
 from utils.dataset.text import decoded_lines, open_text
 from utils.search.translator import Translator
 from utils.terminal.option import SEARCH, ConfigT
@@ -176,12 +175,12 @@ class Conversation:
                 self.translator.translate([""], prefixes=[value])  # refuses characters outside the vocabulary
                 self.prefix = value
             case "n":
-                n_best = _changed(SamplingConfig(), "n_samples", name, value).n_samples
                 if sampling is not None:
-                    self.translator.sampling = replace(sampling, n_samples=max(n_best, sampling.n_samples))
+                    self.n_best = _changed(sampling, "n_samples", name, value).n_samples
+                    self.translator.sampling = replace(sampling, n_samples=max(self.n_best, sampling.n_samples))
                 else:
-                    self.translator.search = replace(search, beam_size=max(n_best, search.beam_size))
-                self.n_best = n_best
+                    self.n_best = _changed(search, "beam_size", name, value).beam_size
+                    self.translator.search = replace(search, beam_size=max(self.n_best, search.beam_size))
             case "beam" | "length_penalty":
                 search = self.translator.search = _changed(search, SEARCH[name], name, value)
                 self.n_best = min(self.n_best, search.beam_size) if sampling is None else self.n_best
@@ -199,6 +198,8 @@ class Conversation:
 def _changed(config: ConfigT, field: str, command: str, value: str) -> ConfigT:
     """Return a config with one setting as a command gives it."""
     config_type: type = type(config)
+    if not value:
+        raise ValueError(f":{command} has no value: see :help")
     try:
         written = read_value(field, fields_of(config_type)[field], Text(value, quoted=True))
         return replace(config, **{field: written})

@@ -94,14 +94,16 @@ def search_configs(own: SearchConfig, arguments: Namespace) -> tuple[SearchConfi
     """Return a run's search settings, and how to sample, with the options applied and room for `--n_best`."""
     search, n_best, by_risk = changed_by(own, SEARCH, arguments), arguments.n_best, arguments.minimum_bayes_risk
     if arguments.sample:
-        sampling = changed_by(SamplingConfig(max(n_best, _RISK_SAMPLES) if by_risk else n_best), SAMPLING, arguments)
+        n_samples = {"n_best": max(n_best, _RISK_SAMPLES) if by_risk else n_best}
+        sampling = changed_by(SamplingConfig(), {"n_best": "n_samples"}, n_samples)
+        sampling = changed_by(sampling, SAMPLING, arguments)
         if sampling.n_samples < n_best:
             raise ValueError(f"--samples {sampling.n_samples} is less than --n_best {n_best}: give --samples {n_best}")
         return search, sampling
     if n_best > search.beam_size:
         if arguments.beam is not None:
             raise ValueError(f"--beam {arguments.beam} is less than --n_best {n_best}: give --beam {n_best}")
-        search = replace(search, beam_size=n_best)
+        search = changed_by(search, {"n_best": "beam_size"}, arguments)
     if by_risk:
         require_candidates(search, "--beam 8, or --sample")
     return search, None
