@@ -47,6 +47,7 @@ translate.py --input in.ja --output /dev/stdout               |          | (.+\n
 translate.py 寺 --prefix 'There is'                           |          | There is.*\n
 translate.py 寺 --alternatives 3 --max_length 9 --beam 1      |          | .+\n\n( *\d+ +\S+ +│( +\S+ +<?[\d.]+ %){3}\n)+
 translate.py 寺 --alternatives 2 --format jsonl               |          | \{.*"alternatives": \[\{"position": 1, "token": .*\}\n
+translate.py 寺 --alternatives 2 --n_best 2 --format jsonl    |          | \{.*"n_best": .*"alternatives": .*\}\n
 translate.py 寺 --score 'temple 😀'                           |          | (\S+ +<?[\d.]+ %\n)+\nlog-probability -[\d.]+, .*\n
 translate.py 寺 --score temple                                |          | (\S+ +<?[\d.]+ %\n)+\nlog-probability -[\d.]+, .*\n
 translate.py 寺 --score temple --format jsonl                 |          | \{.*"log_prob": -.*"perplexity": .*\}\n
@@ -99,6 +100,8 @@ translate.py 寺 --beam 1 --minimum_bayes_risk                 |          | noth
 translate.py 寺 --sample --beam 4                             |          | --sample and --beam 4 at once: samples are drawn
 translate.py 寺 --temperature 0.5                             |          | --temperature 0.5 and a search at once: add --sample
 translate.py 寺 橋 --alternatives 2                           |          | --alternatives 2 and 2 texts at once: give one text
+translate.py 寺 --alternatives 2 --n_best 2                   |          | --alternatives 2 and --n_best 2 at once: it is of the best
+translate.py 寺 --score temple --n_best 2                     |          | --score temple and --n_best 2 at once: give one of them
 translate.py 😀 --alternatives 3                              |          | nothing that the model has translated
 translate.py 寺。橋。 --attention a.png                         |          | sentences: give one of them
 translate.py 寺 --log_probs                                   |          | --log_probs and --format text at once: give --format jsonl

@@ -124,11 +124,12 @@ _CONTRADICTIONS = (
     ("--log_probs, --alignment", "--format text, --format pharaoh", "give --format jsonl"),
     ("--format pharaoh", "--alternatives, --score", "give one of them"),
     ("--format pharaoh", "--n_best", "it is a line per text; give one of them"),
+    ("table", "--n_best", "it is of the best translation; leave one out, or give --format jsonl"),
     ("--attention, --explain, --alternatives", "no text, several texts", "give one text"),
     ("--attention, --explain", "several runs", "give one --run"),
     ("--explain", "--sample, --minimum_bayes_risk, --score", "it shows a beam search and its best; leave one out"),
     ("--score", "several texts", "give one text, or two files as --input FILE --score FILE"),
-    ("--score", "--alternatives, --prefix", "give one of them"),
+    ("--score", "--alternatives, --prefix, --n_best", "give one of them"),
     ("--glossary", "--sample, --score, --explain, --engine ctranslate2", "it needs a beam search; leave one out"),
     ("--sample", "--beam", "samples are drawn without a search; give one"),
     (", ".join(f"--{option}" for option in SAMPLING), "a search", "add --sample"),
@@ -179,6 +180,7 @@ def _given(arguments: Namespace) -> dict[str, str]:
             given[f"--{option}"] = f"--{option}" if value is True else f"--{option} {value}"
     given |= {"no text": "no text"} if n_texts == 0 else {"texts": "texts"}
     given |= {"file in shape": given["--input"]} if SHAPED.fullmatch(str(arguments.input)) else {}
+    given |= {"table": given["--alternatives"]} if arguments.alternatives and arguments.format == "text" else {}
     given |= {"several texts": f"{n_texts} texts"} if n_texts > 1 else {}
     given |= {"several runs": f"{n_runs} runs"} if n_runs > 1 else {}
     return given if arguments.sample else given | {"a search": "a search"}
