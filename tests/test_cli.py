@@ -87,6 +87,10 @@ translate.py 寺 --input in.ja                                 |          | text
 translate.py --input film.srt --format jsonl                  |          | --input film.srt and --format jsonl at once: its lines
 translate.py --input film.srt --n_best 2                      |          | --input film.srt and --n_best 2 at once: its lines
 translate.py --input wrong.srt --output out                   |          | wrong.srt, line 6: '00:00:02,000 -> 00:00:03,000' belongs to no
+translate.py --input film.vtt --output film.en.vtt            |          | --input film.vtt: WebVTT is not read: convert it, for
+translate.py --input a.pot.gz --output a.po                   |          | --input a.pot.gz: it is a template: copy it to a .po file
+translate.py --output film.en.srt                             | 1\n     | --output film.en.srt: give a .srt file as --input, or another
+translate.py --input film.srt --output a.PO                   |          | --output a.PO: give a .po file as --input, or another
 translate.py --input nowhere --output out                     |          | no such file: nowhere
 translate.py --input in.ja --output link.ja                   |          | --output link.ja is the file of --input: give another
 translate.py 寺 --n_best 0                                    |          | --n_best 0: give 1 or more
@@ -205,6 +209,8 @@ def cli(
     (tmp_path / "film.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\n寺\n\n2\n00:00:02,000 --> 00:00:03,000\n橋\n")
     wrong = (tmp_path / "film.srt").read_text().replace("00:02,000 -->", "00:02,000 ->")
     (tmp_path / "wrong.srt").write_text(wrong)
+    (tmp_path / "film.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:02.000\n寺\n")
+    (tmp_path / "a.pot.gz").touch()
     (tmp_path / "link.ja").symlink_to("in.ja")
     (tmp_path / "euc.ja").write_bytes("寺\n".encode() + "京都\n".encode("euc-jp"))
     (tmp_path / "utf16.en").write_bytes("There is a temple.\n".encode("utf-16-le"))

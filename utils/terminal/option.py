@@ -12,6 +12,7 @@ from config.reader import fields_of, texts_of
 from config.search import SamplingConfig, SearchConfig
 from config.training import Device, InferencePrecision
 from utils.command import Namespace, Parser, require_options_at_least
+from utils.dataset.formats import suffix_of
 from utils.dataset.text import require_text
 from utils.file import require_outputs
 
@@ -116,6 +117,11 @@ def require_candidates(search: SearchConfig, remedy: str) -> None:
 
 
 SHAPED = re.compile(r"(?i).*\.(srt|po)(?:\.gz|\.xz)?")  # names of files of which only the texts are translated
+# of files that would be read line by line, with all that is no text in them; what to do
+_OTHER_SHAPES = {
+    ".vtt": "WebVTT is not read: convert it, for example with `ffmpeg -i film.vtt film.srt`",
+    ".pot": "it is a template: copy it to a .po file, and give that",
+}
 
 # What cannot be given at once (any of the first with any of the second), and what to do about it.
 _CONTRADICTIONS = (
@@ -147,6 +153,11 @@ def refuse_contradictions(arguments: Namespace) -> None:
     if arguments.input:
         require_text(arguments.input)
     require_options_at_least(arguments, n_best=1, alternatives=1)
+    shape, wanted = (suffix_of(Path(path or "")) for path in (arguments.input, arguments.output))
+    if shape in _OTHER_SHAPES:
+        raise ValueError(f"--input {arguments.input}: {_OTHER_SHAPES[shape]}")
+    if wanted != shape and SHAPED.fullmatch(wanted):
+        raise ValueError(f"--output {arguments.output}: give a {wanted} file as --input, or another extension")
     given = _given(arguments)
     for options, others, remedy in _CONTRADICTIONS:
         for option, other in product(options.split(", "), others.split(", ")):
