@@ -313,6 +313,14 @@ def test_terms_of_a_glossary_appear_and_what_does_not_is_told(command: Command, 
     assert command("川", "--glossary", terms).err.endswith("glossary: 0 of 0 terms appear in 0 lines\n")
 
 
+def test_a_term_that_looks_like_the_end_of_a_sentence_does_not_end_it(command: Command, tmp_path: Path) -> None:
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("橋。寺\tNara\n", encoding="utf-8")
+    (row,) = read_json(command("橋。寺と川。京都。", "--glossary", terms, "--format", "jsonl").out)
+    assert row["terms"] == [{"term": "Nara", "appears": True}]
+    assert [sentence["source"] for sentence in row["sentences"]] == ["橋。寺と川。", "京都。"]
+
+
 def test_given_translations_are_scored_line_by_line(command: Command, tmp_path: Path) -> None:
     src, given = as_file([*TEXT.src[:3], ""]).encode(), tmp_path / "tgt"
     given.write_text(as_file([*TEXT.tgt[:3], ""]), encoding="utf-8")

@@ -121,6 +121,10 @@ class Glossary:
         """Return what the translation of a text must have: for each term, of those that overlap the longest."""
         return self._wanted(self._targets(text))
 
+    def places(self, text: str) -> list[tuple[int, int]]:
+        """Return where terms begin and end in a text, which no sentence is to end within."""
+        return [found.span() for found in self._sources.finditer(text)]
+
     def coverage(self, text: str, translation: Sequence[str]) -> list[tuple[str, bool]]:
         """Return the target terms for a text, each with whether the tokens of its translation have it."""
         wanted = self._wanted(targets := self._targets(text))

@@ -259,7 +259,9 @@ class Translator:
         """Split a text into sentences, since that is what models learn from, and those that are too long into parts."""
         if not text.strip() or not self._is_known(ids):
             return [Piece(text, [], "")] if text.strip() else []
-        sentences = split_sentences(text) if self.search.by_sentence or len(ids) >= self.window else []
+        is_split = self.search.by_sentence or len(ids) >= self.window
+        terms = self.glossary.places(text) if self.glossary and is_split else []
+        sentences = split_sentences(text, terms) if is_split else []
         if len(ids) < self.window and len(sentences) < 2:
             return [Piece(text, ids, "")]
         found, space = [], "" if primary_language(self.tgt_lang) in UNSPACED else " "

@@ -1,7 +1,7 @@
 """Where sentences end, by the punctuation of European languages and of Chinese, Japanese and Korean."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from utils.text.language import HAN, KANA
@@ -38,13 +38,15 @@ class Sentence(NamedTuple):
     gap: str  # the spaces and line breaks behind it, as they are in the text
 
 
-def split_sentences(text: str) -> list[Sentence]:
+def split_sentences(text: str, whole: Sequence[tuple[int, int]] = ()) -> list[Sentence]:
     """Split a text at line breaks and sentence ends; the sentences and their gaps are the text, but for its beginning.
 
-    What stands in brackets or quotation marks is not split; closing ones stay with the sentence that they end.
+    What stands in brackets or quotation marks is not split; closing ones stay with the sentence that they end. Nor is
+    what has its first and last place in `whole`, such as a name.
     """
     sentences, begin = [], len(text) - len(text.lstrip())
-    for end in [*_ends(text), len(text)]:
+    ends = [end for end in _ends(text) if not any(first < end < last for first, last in whole)]
+    for end in [*ends, len(text)]:
         part = text[begin:end].rstrip()
         if part:
             behind = begin + len(part)
