@@ -5,7 +5,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from io import BufferedIOBase, BufferedReader
+from io import BufferedIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
@@ -20,7 +20,7 @@ from utils.run import find_run, run_reading
 from utils.search.glossary import Glossary, read_terms
 from utils.search.inspection import Inspector
 from utils.terminal.catalog import Catalog
-from utils.terminal.input import Conversation, arriving_lines, ask_for_lines, converse, count_lines, paired
+from utils.terminal.input import Ahead, Conversation, arriving_lines, ask_for_lines, converse, count_lines, paired
 from utils.terminal.option import SHAPED, add_model_options, add_search_options, refuse_contradictions, search_configs
 from utils.terminal.output import Presenter, Reads
 from utils.terminal.subtitles import Subtitles
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from utils.load import Run
 
 LINES_AT_ONCE = 1000  # enough to batch by length, few enough to keep in memory
-_GLANCE = 4096  # bytes that tell the language
 
 
 def build_parser() -> Parser:
@@ -105,6 +104,7 @@ def main() -> None:
     arguments.prefix = arguments.prefix or ""
     shape = SHAPED.fullmatch(str(arguments.input))
     arguments.in_shape = {"srt": Subtitles, "po": Catalog}[shape[1].lower()](arguments.input) if shape else None
+    arguments.stdin = Ahead(cast(BufferedIOBase, sys.stdin.buffer))
     title, inspector, reads, run = load(arguments)
     if run is not None and arguments.attention is not None:
         from utils.visualize.attention import show_attention  # imports Matplotlib, which is slow
@@ -172,15 +172,15 @@ def load(arguments: Namespace) -> Loaded:
 
 
 def beginning(arguments: Namespace) -> str:
-    """Return the beginning of what is to be translated; nothing of what can be read only once, or is not yet typed."""
+    """Return the beginning of what is to be translated, as far as it tells its language; nothing of what is typed."""
     if arguments.texts or arguments.in_shape:
-        return " ".join(arguments.texts or [text.text for text in arguments.in_shape.texts])[:_GLANCE]
-    if arguments.input is not None:
-        if not arguments.input.is_file():
-            return ""
-        with open_text(arguments.input) as file:
-            return file.read(_GLANCE).decode(errors="ignore")
-    return "" if sys.stdin.isatty() else cast(BufferedReader, sys.stdin.buffer).peek(_GLANCE).decode(errors="ignore")
+        return " ".join(arguments.texts or [text.text for text in arguments.in_shape.texts])
+    if arguments.input is None:
+        return "" if sys.stdin.isatty() else arguments.stdin.beginning()
+    if not arguments.input.is_file():
+        return ""
+    with open_text(arguments.input) as file:
+        return Ahead(file).beginning()
 
 
 def write(presenter: Presenter, arguments: Namespace) -> None:
@@ -204,7 +204,7 @@ def write(presenter: Presenter, arguments: Namespace) -> None:
             lines = presenter.translations(1, texts)
         else:
             # a progress bar would run through the lines of a terminal
-            lines = of_stream(presenter, arguments.input, n_lines, score, has_bar=not out.isatty())
+            lines = of_stream(presenter, arguments.input, arguments.stdin, n_lines, score, has_bar=not out.isatty())
         try:
             for line in lines:
                 print(line, file=out, flush=True)
@@ -220,16 +220,16 @@ def write(presenter: Presenter, arguments: Namespace) -> None:
 
 
 def of_stream(
-    presenter: Presenter, path: Path | None, n_lines: int | None, score: str | None, has_bar: bool
+    presenter: Presenter, path: Path | None, stdin: Ahead, n_lines: int | None, score: str | None, has_bar: bool
 ) -> Iterator[str]:
     """Yield the output for the lines of a file or standard input, those already available before waiting for more."""
     with ExitStack() as stack:
         if path is None:
             ask_for_lines()
-        file = sys.stdin.buffer if path is None else stack.enter_context(open_text(path))
+        file = stdin if path is None else stack.enter_context(open_text(path))
         name = "standard input" if path is None else str(path)
         bar = stack.enter_context(tqdm(total=n_lines, unit="line", disable=None if has_bar else True, leave=False))
-        chunks: Iterator[Any] = arriving_lines(cast(BufferedIOBase, file), name, LINES_AT_ONCE)
+        chunks: Iterator[Any] = arriving_lines(file, name, LINES_AT_ONCE)
         present: Callable[..., Iterator[str]] = presenter.translations
         if score is not None:
             given = stack.enter_context(open_text(Path(score)))

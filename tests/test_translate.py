@@ -31,7 +31,7 @@ from utils.run import WEIGHTS, find_run, run_reading
 from utils.search.inspection import Inspector
 from utils.search.translator import Translator
 from utils.terminal.catalog import Catalog
-from utils.terminal.input import Conversation, arriving_lines, count_lines, kept_history, paired
+from utils.terminal.input import Ahead, Conversation, arriving_lines, count_lines, kept_history, paired
 from utils.terminal.option import SEARCH, search_configs
 from utils.terminal.subtitles import Subtitles
 from utils.text.words import WordPair, Words
@@ -159,6 +159,17 @@ def test_a_side_that_ends_first_is_named_after_the_pairs_before(others: str, mes
     assert [pair for pairs in found for pair in pairs] == list(zip("abc", others, strict=False))
 
 
+def test_a_stream_is_looked_at_up_to_its_first_letters_and_read_whole() -> None:
+    class Slow(BytesIO):
+        def read1(self, size: int | None = -1) -> bytes:
+            return super().read1(4 if size else size)
+
+    for text, beginning in (("---\n1\n\n\n寺\n橋\n", "---\n1\n\n\n寺\n"), ("1\n", "1\n"), ("", "")):
+        ahead = Ahead(Slow(text.encode()))
+        assert ahead.beginning() == ahead.beginning() == beginning
+        assert b"".join(iter(ahead.read1, b"")).decode() == text
+
+
 def test_what_a_reader_must_know_is_said_with_its_line(command: Command) -> None:
     found = command(stdin=as_file(["寺", "😀", LONG, "寺😀"]).encode())
     unknown, partly = found.err.splitlines()
@@ -251,11 +262,20 @@ def test_a_run_chosen_for_its_language_is_named_on_a_terminal_and_another_langua
         os.utime(back / WEIGHTS, (2**32, 2**32))
         remark = "the text is not in ja: 0% of its letters are kana and kanji; --run names a run that reads it\n"
         assert command("--run", folder, "temple").err.startswith(remark)
+        late = command("--run", folder, stdin=b"---\n\n2024-03-05\ntemple\ngarden\n").err
+        assert late.count(remark) == 1
         text = tmp_path / "text"
         text.write_text("The temple.\n")
         for found in (command("--input", text), command(stdin=b"The temple.\n"), command("The temple.")):
             assert "line 1: no part" in found.err  # the vocabulary is still that of the source
             assert "the text" not in found.err
+        late = "-" + "\n" * 9000 + "寺\n"
+        text.write_text(late, encoding="utf-8")
+        for found in (command("--input", text), command(stdin=late.encode())):
+            assert (found.out.count("\n"), found.err) == (
+                9001,
+                "line 1: no part of it is in the vocabulary; left unchanged\n",
+            )
         monkeypatch.setattr("sys.stderr.isatty", lambda: True)
         for asked, run, direction in (("temple", back, "en → ja"), ("寺", folder, "ja → en")):
             assert command(asked).err.startswith(f"{run.name}: {direction}\n")

@@ -15,8 +15,9 @@ from utils.dataset.text import decoded_lines, open_text
 from utils.search.translator import Translator
 from utils.terminal.option import SEARCH, ConfigT
 from utils.terminal.output import notices
+from utils.text.language import count_letters
 
-_MOST_BYTES = 2**18  # read at a time
+_MOST_BYTES = 2**18  # read at a time, and most that is looked at for letters
 _ASCII = "ANSI_X3.4-1968"  # what the locale C calls it
 
 
@@ -51,6 +52,26 @@ def _lines(file: BufferedIOBase, ready: deque[bytes]) -> Iterator[bytes]:
             yield ready.popleft()
     if any(parts):
         yield b"".join(parts)
+
+
+class Ahead(BufferedIOBase):
+    """A stream whose beginning can be looked at, up to its first letters, and is still to be read."""
+
+    def __init__(self, file: BufferedIOBase) -> None:
+        self._file, self._seen = file, b""
+
+    def beginning(self) -> str:
+        """Return what comes first, as far as there are letters in it, which tell the language."""
+        while not count_letters(text := self._seen.decode(errors="ignore"))[0] and len(self._seen) < _MOST_BYTES:
+            if not (read := self._file.read1(_MOST_BYTES)):
+                break
+            self._seen += read
+        return text
+
+    def read1(self, size: int = -1) -> bytes:
+        """Read what is there; first all that has been looked at."""
+        seen, self._seen = self._seen, b""
+        return seen or self._file.read1(size)
 
 
 def count_lines(path: Path) -> int | None:

@@ -12,7 +12,7 @@ from utils.search.inspection import Inspector, Judgement, Position
 from utils.search.translator import Candidate, Translation
 from utils.terminal.catalog import Catalog
 from utils.terminal.subtitles import Subtitles
-from utils.text.language import looks_untokenized, refuse_other_language
+from utils.text.language import count_letters, looks_untokenized, refuse_other_language
 
 if TYPE_CHECKING:  # with torch, which takes seconds to import
     from utils.search.forced import Links
@@ -120,6 +120,7 @@ class Presenter:
     shown: Namespace  # the arguments of translate.py: format, n_best, prefix, glossary, log_probs, alignment
     log: Callable[[str], object]  # called with notices for the reader, which name their lines
     reads: Reads
+    is_known: bool = False  # what kind of text it is
     n_notices: Counter[str] = field(default_factory=Counter)  # by their kinds
     terms: Counter[tuple[str, bool]] = field(default_factory=Counter)  # of the glossary; whether translations have them
     n_with_terms: int = 0  # lines
@@ -129,8 +130,10 @@ class Presenter:
 
     def translations(self, first: int, texts: Sequence[str], on_progress: Progress = lambda _: None) -> Iterator[str]:
         """Yield a line for each text, or for each candidate of each text; the number of the first is `first`."""
-        for notice in self.reads.notices(texts) if first == 1 else []:
-            self.log(notice)
+        if not self.is_known and count_letters("".join(texts))[0]:  # the first lines may be numbers, and tell nothing
+            self.is_known = True
+            for notice in self.reads.notices(texts):
+                self.log(notice)
         found = self._translate(texts, on_progress, first)
         for number, translation in enumerate(found, first):
             self._notify(number, notices(translation))
