@@ -15,7 +15,7 @@ from utils.config import (
 )
 from utils.export import CARD, PACKAGE
 from utils.file import atomic_file, atomic_folder
-from utils.run import CONFIG, WEIGHTS, find_run
+from utils.run import CONFIG, WEIGHTS, find_run, require_run
 from utils.text.tokenizer import TokenizerPair, Vocabulary
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ def main() -> None:
 
 def export(folder: Path, kind: str, output: Path, quantization: str | None = None) -> None:
     """Write a run in a format; nothing is left of what fails."""
+    require_run(folder)
     if kind != "safetensors" and (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:
         raise ValueError(
             f"{folder} is of task {task_of(config_type)}, but only Transformers that translate can be exported "

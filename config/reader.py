@@ -56,7 +56,7 @@ class SettingsError(ValueError):
 def layer_from_file(path: Path) -> Layer:
     """Read a YAML file of settings; refuse what is not UTF-8, not YAML, not a mapping, or has a key twice."""
     if not path.is_file():
-        raise SettingsError(f"no settings {path}: give the folder of a run, or a preset")
+        raise SettingsError(f"no settings {path}: give the folder of a run")
     try:
         node = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
     except UnicodeDecodeError as error:

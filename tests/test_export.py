@@ -750,6 +750,11 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
         with pytest.raises(ValueError, match="was exported for CTranslate2: only"):
             load_run(folders[1], CPU)  # as serve.py does
         assert message in command("translate.py", "寺", *words).complaint
+    assert "was exported for CTranslate2: only `translate.py --engine" in complaint(folders[1], "--to", "run", *output)
+    other = tmp_path / "unscaled" / "safetensors"
+    assert command("export.py", folders[0], "--to", "safetensors", "--output", other).status == 0
+    for refused in complaint(other, *to), command("translate.py", "寺", "--run", other).complaint:
+        assert "has a model for other programs, such as export.py writes: give the run itself" in refused
     for target in ("ctranslate2", "safetensors"):
         assert f"--output {tmp_path} already exists" in complaint("--to", target, "--output", tmp_path)
         with monkeypatch.context() as full:

@@ -317,7 +317,7 @@ def of_architecture(**change: object) -> Callable[[Path], object]:
         (lambda folder: WordTokenizer(["a"], False).save(folder / "tokenizer_tgt"), r"\S+ does not fit config.yaml: "),
         (lambda folder: (folder / WEIGHTS).unlink(), r"\S+ has no model.safetensors yet: it appears with the first"),
         (lambda folder: (folder / "tokenizer_tgt.json").unlink(), r"no tokenizer in "),
-        (lambda folder: (folder / "config.yaml").unlink(), r"no settings "),
+        (lambda folder: (folder / "config.yaml").unlink(), r"no settings \S+: give the folder of a run$"),
         (lambda folder: folder.rename(folder.with_name("moved")), r"no run \S+: give a folder under "),
     ],
 )

@@ -153,10 +153,17 @@ def find_run(
     raise ValueError(f"no run {name}: " + (f"did you mean {near[0]}?" if near else f"give a folder under {root}"))
 
 
-def read_config(folder: Path, config_type: type[RunConfigT]) -> RunConfigT:
-    """Read the settings of a run, which is to be of their task."""
+def require_run(folder: Path) -> None:
+    """Refuse a folder that is none of a run, or was exported from one."""
     if not folder.is_dir():
         raise ValueError(f"no run {folder}: give a folder under {PICKLES}")
     if (folder / EXPORTED).is_file():
         raise ValueError(f"{folder} was exported for CTranslate2: only `translate.py --engine ctranslate2` reads it")
+    if (folder / "config.json").is_file() and not (folder / CONFIG).is_file():
+        raise ValueError(f"{folder} has a model for other programs, such as export.py writes: give the run itself")
+
+
+def read_config(folder: Path, config_type: type[RunConfigT]) -> RunConfigT:
+    """Read the settings of a run, which is to be of their task."""
+    require_run(folder)
     return config_type.load(folder / CONFIG)
