@@ -178,6 +178,9 @@ def test_what_a_reader_must_know_is_said_with_its_line(command: Command) -> None
     assert found.out.splitlines()[1] == "😀"
     asked = "寺は https://a.org/b?c=1。川は me@a.co.jp, 見て。"
     assert "line 1: the translation does not have https://a.org/b?c=1 me@a.co.jp\n" in command(asked).err
+    asked = "https://a.org/会議.pdf?id=1を見て、https://b.org/2年.txtへ、https://c.org/から寺.へ行く"
+    lost = "https://a.org/会議.pdf?id=1 https://b.org/2年.txt https://c.org/"
+    assert f"line 1: the translation does not have {lost}\n" in command(asked).err
     *said, last = command(stdin=as_file(["😀"] * 12).encode()).err.splitlines()
     assert len(said) == 10
     assert last.startswith("2 more lines: left unch")

@@ -260,8 +260,9 @@ class Translator:
         if not text.strip() or not self._is_known(ids):
             return [Piece(text, [], "")] if text.strip() else []
         is_split = self.search.by_sentence or len(ids) >= self.window
-        terms = self.glossary.places(text) if self.glossary and is_split else []
-        sentences = split_sentences(text, terms) if is_split else []
+        whole = [found.span() for found in ADDRESS.finditer(text)] if is_split else []
+        whole += self.glossary.places(text) if self.glossary and is_split else []
+        sentences = split_sentences(text, whole) if is_split else []
         if len(ids) < self.window and len(sentences) < 2:
             return [Piece(text, ids, "")]
         found, space = [], "" if primary_language(self.tgt_lang) in UNSPACED else " "

@@ -115,7 +115,8 @@ def looks_untokenized(lines: Sequence[str]) -> bool:
 # Language detection by letters, among the available languages, and language names.
 
 # models spell them anew, if at all: they are names, and no text
-ADDRESS = re.compile(r"https?://[!-~]+[\w/]|(?<![\w.+-])[\w.+-]+@[\w-]+\.[A-Za-z.]+[A-Za-z]", re.ASCII)
+_MORE = rf"[{KANA}{HAN}]+(?=\.[A-Za-z]{{2,4}}\b)[!-~]+"  # of a URL: 会議.pdf?id=1, but not a text right behind it
+ADDRESS = re.compile(rf"https?://[!-~]+(?:{_MORE})*(?<=[\w/])|(?<![\w.+-])[\w.+-]+@[\w-]+\.[A-Za-z.]+[A-Za-z]", re.A)
 _MARKUP = re.compile(r"(?s)```.*?(?:```|\Z)|`[^`\n]*`|</?[A-Za-z][^<>]*>")
 _JAPANESE, _LATIN = f"[{KANA}{HAN}]", "[A-Za-z]"
 # where a Latin word is part of a Japanese sentence: no space is beside it, or one and then a particle
