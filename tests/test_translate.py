@@ -265,6 +265,9 @@ def test_a_run_chosen_for_its_language_is_named_on_a_terminal_and_another_langua
         os.utime(back / WEIGHTS, (2**32, 2**32))
         remark = "the text is not in ja: 0% of its letters are kana and kanji; --run names a run that reads it\n"
         assert command("--run", folder, "temple").err.startswith(remark)
+        assert (
+            "the text" not in command("--run", folder, "Visual Studio Code Remote Development を使う (Microsoft)").err
+        )
         late = command("--run", folder, stdin=b"---\n\n2024-03-05\ntemple\ngarden\n").err
         assert late.count(remark) == 1
         text = tmp_path / "text"

@@ -12,7 +12,7 @@ from utils.search.inspection import Inspector, Judgement, Position
 from utils.search.translator import Candidate, Translation
 from utils.terminal.catalog import Catalog
 from utils.terminal.subtitles import Subtitles
-from utils.text.language import count_letters, looks_untokenized, refuse_other_language
+from utils.text.language import count_letters, detect, looks_untokenized, refuse_other_language
 
 if TYPE_CHECKING:  # with torch, which takes seconds to import
     from utils.search.forced import Links
@@ -101,7 +101,8 @@ class Reads(NamedTuple):
         """Return what is to be said about texts of another kind."""
         found = []
         try:
-            refuse_other_language(texts, self.language, "the text", "--run names a run that reads it")
+            if (kind := detect("\n".join(texts), ["en", self.language])) is None or kind.language != self.language:
+                refuse_other_language(texts, self.language, "the text", "--run names a run that reads it")
         except ValueError as error:  # a list of names may be in another script: it is translated all the same
             found.append(str(error))
         if self.tokenized and looks_untokenized(texts):
