@@ -369,7 +369,7 @@ def test_tests_of_a_gpu_are_collected_without_packages_of_other_commands(bare: d
 
 
 def test_both_directions_are_trained_tested_and_kept(tmp_path: Path, bare: dict[str, str]) -> None:
-    for minutes in ("0.8", "3"):  # on a busy machine the first is over before the training has begun
+    for minutes in ("1.2", "3"):  # on a busy machine the first is over before the training has begun
         out = tmp_path / minutes
         options = ["--dry_run", "--minutes", minutes, "--speed", "0.1", "--out", str(out), "--commit", "abc"]
         command = [sys.executable, "-m", "bench.gpu", *options]
