@@ -50,7 +50,8 @@ class _Element:
     closing: str = ""
     end: int = 0
     inside: list["_Element"] = field(default_factory=list)
-    kept: Sequence[str | Tag] = ()  # what stays in it as it is, in place of what it has become
+    first: int = 0  # place of what follows its tag, if that is to stay as it is
+    kept: Sequence[str | Tag] = ()  # what stays in it so, in place of what it has become
 
 
 class TaggedText:
@@ -127,7 +128,7 @@ def _elements(parts: Sequence[str | Tag]) -> tuple[list[_Element], str, set[str]
         elif part.is_point:
             opened[-1].inside.append(_Element(part.name, at, part.raw, end=at))
         elif not part.is_end and len(opened) <= _DEEPEST:
-            opened.append(_Element(part.name, at, part.raw, kept=parts[i + 1 :] if part.is_kept else ()))
+            opened.append(_Element(part.name, at, part.raw, first=i + 1 if part.is_kept else 0))
         elif not part.is_end or part.name not in {element.name for element in opened}:
             lost.add(part.name)
         else:
@@ -135,7 +136,7 @@ def _elements(parts: Sequence[str | Tag]) -> tuple[list[_Element], str, set[str]
                 lost.add(element.name)
                 opened[-1].inside += element.inside
             element.closing, element.end = part.raw, at
-            element.kept = element.kept[: len(element.kept) - len(parts[i:])]
+            element.kept = parts[element.first : i] if element.first else ()
             if opened:
                 opened[-1].inside.append(element)
     return root.inside, text, lost
