@@ -93,8 +93,9 @@ class TranslationTask(Task):
         about = {"corpus": corpus.name, "direction": direction, "beam": config.search.beam_size}
         self.about = {**about, **tags, **facts(corpus.fingerprint(), corpus.rebuilt)}
 
+        sampling, on_a_gpu = config.tokenizer.sampling, pick_device(plan.device).type == "cuda"
+
         def sampler(corpus: Corpus, vocabulary: TokenizerPair) -> BucketSampler:
-            sampling, on_a_gpu = config.tokenizer.sampling, pick_device(plan.device).type == "cuda"
             text = training_tokens(corpus, vocabulary, sampling, plan.seed, log, ahead=on_a_gpu)
             return self.cut(text, plan.seed)
 
