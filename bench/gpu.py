@@ -287,8 +287,9 @@ def main() -> None:
     if bench.speeds.exists():
         about["speed"] = read_json(bench.speeds)
         tables.append(train_table([about["speed"]]))
-    write_text(bench.out / "table.md", "\n\n".join(tables) + "\n")
-    print("\n\n".join(tables))
+    shown = "\n\n".join(tables)
+    write_text(bench.out / "table.md", shown + "\n")
+    print(shown)
     figures = {f"{name}_bleu": results[name]["bleu"] for name in DIRECTIONS}
     publish(figures, about, arguments.json or bench.out / "result.json")
 
