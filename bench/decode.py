@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bench.measure import benchmark_parser, in_own_process, in_rounds, publish
+from bench.measure import benchmark_parser, in_own_process, in_rounds, precisions, publish
 from bench.results import decode_table
 from config.training import InferencePrecision
 from const.token import PAD_ID
@@ -49,6 +49,9 @@ class Setting:
     precision: str
     beam: int
     batched: bool
+
+    def __str__(self) -> str:
+        return f"{self.system} {self.precision}, beam {self.beam}, {'batched' if self.batched else 'one by one'}"
 
 
 @dataclass(frozen=True)
@@ -171,9 +174,9 @@ def measure(setting: Setting, job: Job) -> Measurement:
     return fastest(found)
 
 
-def all_settings() -> list[Setting]:
-    """Return all settings, those to be compared next to each other."""
-    systems = [(OURS, "fp32"), (OURS, "bf16"), (OURS, "int8"), (CTRANSLATE2, "float32"), (RECOMPUTING, "fp32")]
+def all_settings(names: Sequence[str]) -> list[Setting]:
+    """Return all settings, ours in these precisions, those to be compared next to each other."""
+    systems = [*((OURS, name) for name in names), (CTRANSLATE2, "float32"), (RECOMPUTING, "fp32")]
     return [
         Setting(system, precision, beam, batched)
         for batched in (True, False)
@@ -218,6 +221,8 @@ def build_parser() -> Parser:
         rounds=(2, "rounds, of which the best counts"),
         threads=(torch.get_num_threads(), "CPU threads"),
     )
+    text = "beside fp32 (default: what auto could choose on this processor)"
+    parser.add_argument("--precisions", nargs="+", choices=("bf16", "int8"), help=text)
     parser.add_argument("--run", type=Path, help="folder or name of a run (default: the one trained last)")
     return parser
 
@@ -242,7 +247,8 @@ def main() -> None:
         exported = Path(folder) / "model"
         to_ctranslate2(run.transformer, run.tokenizers, exported)
         job = Job(run.folder, exported, sources, arguments.tokens, arguments.threads)
-        rounds = in_rounds(all_settings(), lambda setting: in_own_process(measure, setting, job), arguments.rounds)
+        names = precisions(arguments.precisions, ("bf16", "int8"), run.config.model.d_model, learning=False)
+        rounds = in_rounds(all_settings(names), lambda setting: in_own_process(measure, setting, job), arguments.rounds)
     measurements = [fastest(found) for found in rounds.values()]
     about = {
         "name": run.config.name,

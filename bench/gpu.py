@@ -10,20 +10,16 @@ import subprocess
 import sys
 import tarfile
 import time
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, distribution
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from packaging.requirements import Requirement
 from torch import Tensor
 
 from bench.measure import benchmark_parser, product_peak, publish
 from bench.results import markdown, train_table
-from const.corpora import VERSION
 from const.path import ROOT
 from utils.arguments import as_options, read_arguments
 from utils.command import INTERRUPTED, Parser, print_above_bars, run_command
@@ -31,7 +27,7 @@ from utils.dataset.text import read_lines
 from utils.device import pick_device
 from utils.evaluation.metric import moses_words, multi_bleu
 from utils.file import read_json, write_text
-from utils.provenance import machine
+from utils.provenance import machine, own_commit
 from utils.run import CONFIG, CURVE, TEST, TRANSLATIONS, WEIGHTS, runs_named
 from utils.training.checkpoint import read_rank, read_weights, write_weights
 from utils.training.report import LOG, read_log
@@ -40,8 +36,6 @@ DIRECTIONS = {"kftt_ja_en": ("ja", "en"), "kftt_en_ja": ("en", "ja")}
 TRUNK = "kftt_trunk"  # preset, and name of the run
 TRUNK_SHARE = 0.4  # of the time of training
 MAY_FAIL = (0, 1, 2)  # of what shows and no training needs: its log says why
-PART = 15 * 2**20  # bytes of a file that weights are split into
-OF_TESTS = ("pytest", "beartype", "hypothesis")  # packages that they need besides this project's own
 TESTS = [f"tests/test_{name}.py" for name in ("attention", "batch", "packed", "training")]
 
 
@@ -51,6 +45,7 @@ class Scale(NamedTuple):
     trunk: Mapping[str, Any]  # settings beside those of the preset
     branch: Mapping[str, Any]
     device: str
+    trunk_steps: int | None  # updates after which the trunk is stopped; None: by the clock
     start: float  # of a training: imports, texts, network
     test: float  # of both translators at the end, and of finding their search
     tried: Sequence[str]  # searches
@@ -70,6 +65,7 @@ FULL = Scale(
     },
     branch={"training.validate_every": 3000, "training.bleu_sentences": None},
     device="cuda",
+    trunk_steps=None,
     start=15,
     test=110,
     tried=("--beams", "4", "8", "--length_penalties", "0.6", "1", "1.4", "--limit", "300"),
@@ -90,27 +86,18 @@ SMALL = Scale(
         "optimizer.warmup_steps": 5,
         "training.report_every": 1,
         "training.precision": "fp32",
+        "search.beam_size": 2,
+        "search.min_length": 6,
+        "search.max_length": 8,
     },
     branch={},
     device="cpu",
-    start=5,
-    test=10,
+    trunk_steps=20,
+    start=0,
+    test=0,
     tried=("--beams", "1", "2", "--length_penalties", "1", "--limit", "20"),
     tokenized="embedded/kyoto-test.en",
 )
-
-
-def missing(requirements: Iterable[str], extras: Iterable[str] = ("",)) -> Iterator[str]:
-    """Yield the names of packages that are not installed, of these and of those that their extras need."""
-    for requirement in map(Requirement, requirements):
-        if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
-            try:
-                needs = distribution(requirement.name).requires or []
-            except PackageNotFoundError:
-                yield requirement.name
-                continue
-            if requirement.extras:
-                yield from missing(needs, requirement.extras)
 
 
 def build_parser() -> Parser:
@@ -119,23 +106,22 @@ def build_parser() -> Parser:
         "gpu",
         "Train KFTT in both directions on one GPU within some minutes, test both, and keep what came out.",
         """  python -m bench.gpu --archive kftt-data-1.0.tar.xz --out gpu              nine minutes
-  python -m bench.gpu --archive kftt-data-1.0.tar.xz --out gpu --minutes 15 --commit $(git rev-parse HEAD)
-  python -m bench.gpu --dry_run --minutes 1 --out small          the same plan on a CPU, with a toy corpus""",
+  python -m bench.gpu --archive kftt-data-1.0.tar.xz --out gpu --minutes 15
+  python -m bench.gpu --dry-run --out small                      the same on a CPU: a toy corpus, a few updates""",
         minutes=(9.0, "minutes that all of it may take"),
         speed=(4.0, "seconds for which each form of a training step is measured; 0: none is"),
     )
     parser.add_argument("--archive", type=Path, help="local archive or unpacked folder of KFTT")
     parser.add_argument("--out", type=Path, required=True, help="new folder for what is worth keeping")
-    parser.add_argument("--commit", default=f"version {VERSION}", help="name of the code where there is no .git")
-    parser.add_argument("--dry_run", action="store_true", help="the same plan in small, on a CPU")
+    parser.add_argument("--dry-run", action="store_true", help="the same in small, on a CPU; nothing is measured")
     return parser
 
 
 class Bench:
     """Runs this project's commands one after the other or side by side, until a deadline."""
 
-    def __init__(self, out: Path, minutes: float, speed: float, scale: Scale) -> None:
-        self.out, self.speed, self.scale = out, speed, scale
+    def __init__(self, out: Path, minutes: float, scale: Scale) -> None:
+        self.out, self.scale = out, scale
         self.begin = time.monotonic()
         self.deadline = self.begin + 60 * minutes
         self.work = out / "work"  # all that is not worth keeping
@@ -169,41 +155,57 @@ class Bench:
         found = {name: runs_named(name, self.pickles) for name in (TRUNK, *DIRECTIONS)}
         return {name: folders[0] for name, folders in found.items() if folders}
 
-    def train(self, archive: Path | None) -> None:
-        """Train the trunk until its time is over, then both branches at once; find the best search and test with it."""
+    def training_seconds(self) -> float:
+        """Return what is left for training once the branches have begun."""
+        return self.deadline - time.monotonic() - self.scale.test - self.scale.start
+
+    def train(self, archive: Path | None, speed: float) -> None:
+        """Train the trunk until its time is over, then both branches at once; find the best search and test with it.
+
+        Each form of a training step is measured for `speed` seconds before.
+        """
         scale, data = self.scale, {} if archive is None else {"data.archive": str(archive.resolve())}
         settings = self.work / "trunk.yaml"
         read_arguments(["--config", TRUNK, *as_options({**scale.trunk, **data})]).config.save(settings)
-        preparing = self.start("prepare", "train.py", "--config", str(settings), "--dry-run")
         if scale is FULL:
+            preparing = self.start("prepare", "train.py", "--config", str(settings), "--dry-run")
             self.finish("tests", self.start("tests", "-m", "pytest", "-q", "-m", "gpu", *TESTS), MAY_FAIL)
-        self.finish("prepare", preparing)
-        if self.speed:
-            measured = ["--warm_up", "0", "--seconds", f"{self.speed}", "--rounds", "1"]  # after some steps
+            self.finish("prepare", preparing)
+        if speed:
+            measured = ["--warm_up", "0", "--seconds", f"{speed}", "--rounds", "1"]  # after some steps
             measured += ["--device", scale.device, "--config", str(settings), "--json", str(self.speeds)]
             self.finish("speed", self.start("speed", "-m", "bench.train", *measured), MAY_FAIL)
-        left = self.deadline - time.monotonic() - scale.test - 2 * scale.start
-        if left <= 0:
+        if (left := self.training_seconds() - scale.start) <= 0:
             raise ValueError("no time is left for training: raise --minutes")
-        trunk = self.start("trunk", "train.py", "--config", str(settings))
-        try:
-            trunk.wait(scale.start + TRUNK_SHARE * left)
-        except subprocess.TimeoutExpired:
-            trunk.send_signal(signal.SIGINT)  # it saves its state
-        self.finish("trunk", trunk, (0, INTERRUPTED))
+        self.train_trunk(settings, time.monotonic() + scale.start + TRUNK_SHARE * left)
         folder = self.runs()[TRUNK]
         _, last = read_log(folder / LOG)[-1]
-        left = self.deadline - time.monotonic() - scale.test - scale.start
-        minutes = last["minutes"] + left / 60
+        minutes = last["minutes"] + self.training_seconds() / 60
+        until = {} if scale.trunk_steps else {"training.max_minutes": round(minutes, 2)}  # in small: a few updates
         branches = {}
         for name, (src, tgt) in DIRECTIONS.items():
             alone = {"data.both_directions": False, "data.src_lang": src, "data.tgt_lang": tgt}
-            options = as_options({"training.max_minutes": round(minutes, 2), **alone, **scale.branch})
+            options = as_options({**until, **alone, **scale.branch})
             branches[name] = ["train.py", "--branch", str(folder), "--name", name, *options]
         self.both("", branches)
         found = self.runs()
         self.both("_tune", {n: ["evaluate.py", "tune", str(found[n]), *scale.tried, "--save"] for n in DIRECTIONS})
         self.both("_test", {n: ["train.py", "--resume", str(found[n])] for n in DIRECTIONS})  # ended, so that it tests
+
+    def train_trunk(self, settings: Path, end: float) -> None:
+        """Train the trunk until a time of the monotonic clock, or for a number of updates if the scale gives one."""
+        trunk, steps = self.start("trunk", "train.py", "--config", str(settings)), self.scale.trunk_steps
+        while trunk.poll() is None:
+            if self.updates() >= steps if steps else time.monotonic() >= end:
+                trunk.send_signal(signal.SIGINT)  # it saves its state
+                break
+            time.sleep(0.1)
+        self.finish("trunk", trunk, (0, INTERRUPTED))
+
+    def updates(self) -> int:
+        """Return the number of updates that the trunk has reported."""
+        log = self.runs().get(TRUNK, self.work) / LOG
+        return max((record["step"] for _, record in read_log(log)), default=0) if log.exists() else 0
 
     def both(self, step: str, commands: Mapping[str, Sequence[str]]) -> None:
         """Run a command for each direction, side by side."""
@@ -223,12 +225,13 @@ class Bench:
             if name in DIRECTIONS:
                 found[name] |= read_json(folder / TEST)
                 if DIRECTIONS[name][1] == "en":
-                    words = moses_words(read_lines(folder / TRANSLATIONS))
+                    said = (folder / TRANSLATIONS).read_text(encoding="utf-8").split("\n")[:-1]  # perhaps nothing
+                    words = moses_words(said)
                     found[name]["nymwa"] = multi_bleu(words, read_lines(self.corpus / self.scale.tokenized))
         return found
 
     def keep(self) -> None:
-        """Put logs, curves and translations into an archive, and the weights in bfloat16 into parts beside it."""
+        """Put logs, curves and translations into an archive, and the weights in bfloat16 beside it."""
         with tarfile.open(self.out / "files.tar.gz", "w:gz") as archive:
             for log in sorted(self.work.glob("*.log")):
                 archive.add(log, log.name)
@@ -242,11 +245,22 @@ class Bench:
             best, low = folder / WEIGHTS, dict[int, Tensor]()
             for tensor in (weights := read_weights(best)).values():  # tied ones stay tied
                 low.setdefault(id(tensor), tensor.bfloat16())
-            half = self.work / f"{name}.safetensors"
+            half = self.out / f"{name}.safetensors"
             write_weights({key: low[id(tensor)] for key, tensor in weights.items()}, half, read_rank(best))
-            data = half.read_bytes()
-            for i in range(0, len(data), PART):
-                (self.out / f"{name}.safetensors.{i // PART}").write_bytes(data[i : i + PART])
+
+    def publish(self, about: Mapping[str, Any], file: Path | None) -> None:
+        """Print the tables and the figures, and write them."""
+        results = self.results()
+        about = {**about, "seconds": time.monotonic() - self.begin, "runs": results}
+        tables = [table(results)]
+        if self.speeds.exists():
+            about["speed"] = read_json(self.speeds)
+            tables.append(train_table([about["speed"]]))
+        shown = "\n\n".join(tables)
+        write_text(self.out / "table.md", shown + "\n")
+        print(shown)
+        figures = {f"{name}_bleu": results[name]["bleu"] for name in DIRECTIONS}
+        publish(figures, about, file or self.out / "result.json")
 
 
 def table(results: Mapping[str, Any]) -> str:
@@ -262,36 +276,18 @@ def table(results: Mapping[str, Any]) -> str:
 def main() -> None:
     """Train, test, keep, and print the table."""
     arguments = build_parser().parse_args()
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    if lacking := sorted(missing([*project["dependencies"], *OF_TESTS])):
-        raise ValueError(f"missing here: {' '.join(lacking)}: install them, or bring their wheels")
     if arguments.out.exists():
         raise ValueError(f"--out {arguments.out} exists already: name a new folder")
-    device = pick_device("cpu" if arguments.dry_run else "cuda")
-    bench = Bench(arguments.out.resolve(), arguments.minutes, arguments.speed, SMALL if arguments.dry_run else FULL)
-    peak = product_peak(torch.bfloat16 if device.type == "cuda" else torch.float32, device)
-    bench.say(f"{machine(device)}: products at {peak / 1000:,.1f} TFLOP/s")
+    small, device = arguments.dry_run, pick_device("cpu" if arguments.dry_run else "cuda")
+    bench = Bench(arguments.out.resolve(), arguments.minutes, SMALL if small else FULL)
+    peak = None if small else product_peak(torch.bfloat16, device)
+    bench.say(machine(device) + ("" if peak is None else f": products at {peak / 1000:,.1f} TFLOP/s"))
     try:
-        bench.train(arguments.archive)
+        bench.train(arguments.archive, 0 if small else arguments.speed)
     finally:
         bench.keep()
-    results = bench.results()
-    about: dict[str, Any] = {
-        "commit": arguments.commit,
-        "machine": machine(device),
-        "torch": torch.__version__,
-        "product_gflops": peak,
-    }
-    about |= {"seconds": time.monotonic() - bench.begin, "runs": results}
-    tables = [table(results)]
-    if bench.speeds.exists():
-        about["speed"] = read_json(bench.speeds)
-        tables.append(train_table([about["speed"]]))
-    shown = "\n\n".join(tables)
-    write_text(bench.out / "table.md", shown + "\n")
-    print(shown)
-    figures = {f"{name}_bleu": results[name]["bleu"] for name in DIRECTIONS}
-    publish(figures, about, arguments.json or bench.out / "result.json")
+    about = {"commit": own_commit(), "machine": machine(device), "torch": torch.__version__, "product_gflops": peak}
+    bench.publish(about, arguments.json)
 
 
 if __name__ == "__main__":

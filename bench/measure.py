@@ -1,4 +1,4 @@
-"""What all benchmarks share: options, processes and rounds, this machine's peak, operations by hand, output."""
+"""What all benchmarks share: options, processes and rounds, what this machine can do, operations by hand, output."""
 
 import time
 from argparse import ArgumentTypeError
@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -14,11 +14,18 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from config.model import TransformerConfig
-from utils.command import Parser
-from utils.device import synchronize
+from layers.packed import multiplies_int8
+from utils import device as device_module
+from utils.command import Parser, print_above_bars
+from utils.device import WORTH_IT, synchronize
 from utils.file import require_outputs, write_json
 
 _CPU = torch.device("cpu")
+_LARGEST = 8192  # rows of the matrices that a peak is taken with
+_LONG_ENOUGH = 0.05  # seconds of a product: larger ones are not faster
+_EMULATED = 0.25  # times the speed of single precision: less is not had from any instruction for it
+
+Low = Literal["bf16", "int8"]
 P = ParamSpec("P")
 T = TypeVar("T")
 S = TypeVar("S", bound=Hashable)
@@ -59,6 +66,8 @@ def in_rounds(settings: Sequence[S], measure: Callable[[S], T], rounds: int) -> 
     with tqdm(total=rounds * len(settings), unit="measurement", disable=None) as bar:
         for _ in range(rounds):
             for setting in settings:
+                if bar.disable:  # no terminal
+                    print_above_bars(f"{sum(map(len, found.values())) + 1} of {bar.total}: {setting}")
                 bar.set_postfix_str(str(setting))
                 found[setting].append(measure(setting))
                 bar.update()
@@ -66,17 +75,39 @@ def in_rounds(settings: Sequence[S], measure: Callable[[S], T], rounds: int) -> 
 
 
 def product_peak(dtype: torch.dtype, device: torch.device = _CPU) -> float:
-    """Return the GFLOP/s of a large matrix product, the best of several."""
-    size = 8192 if device.type == "cuda" else 2048
-    a = torch.randn(size, size, device=device).to(dtype)
-    best = float("inf")
-    for _ in range(6):
-        synchronize(device)
-        begin = time.perf_counter()
-        a @ a
-        synchronize(device)
-        best = min(best, time.perf_counter() - begin)
-    return 2 * size**3 / best / 1e9
+    """Return the GFLOP/s of matrix products, found in about a second at any speed: they grow until they take long."""
+    size, peak, seconds = 128, 0.0, 0.0
+    while seconds < _LONG_ENOUGH and size < _LARGEST:
+        size *= 2
+        a = torch.ones(size, size, dtype=dtype, device=device)
+        for _ in range(4):
+            synchronize(device)
+            begin = time.perf_counter()
+            torch.mm(a, a)
+            synchronize(device)
+            seconds = time.perf_counter() - begin
+            peak = max(peak, 2 * size**3 / seconds / 1e9)
+    return peak
+
+
+def precisions(asked: Sequence[Low] | None, candidates: Sequence[Low], d_model: int, learning: bool) -> list[str]:
+    """Return fp32 and the precisions to be measured beside it on this CPU, and say which are left out.
+
+    Unless some are asked for, those that `auto` could choose for a network of this width.
+    """
+    if asked is not None:
+        return [*asked, "fp32"]
+    kept: list[str] = []
+    for name in candidates:
+        if name == "int8" and not multiplies_int8():
+            reason = "this processor does not add its products exactly"
+        elif (speed := device_module.speedup(name, d_model, learning)) < WORTH_IT:
+            reason = f"{speed:.2g} times as fast as fp32 here{', emulated' if speed < _EMULATED else ''}"
+        else:
+            kept.append(name)
+            continue
+        print(f"{name} is left out: {reason}; --precisions {name} measures it all the same", flush=True)
+    return [*kept, "fp32"]
 
 
 def publish(figures: Mapping[str, float | str], about: Mapping[str, object], file: Path | None) -> None:

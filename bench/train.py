@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from bench.measure import benchmark_parser, in_own_process, in_rounds, product_peak, publish, training_flops
+from bench.measure import benchmark_parser, in_own_process, in_rounds, precisions, product_peak, publish, training_flops
 from bench.results import train_table
 from config.data import BatchConfig, DataConfig, TokenizerConfig
 from config.model import TransformerConfig
@@ -369,19 +369,19 @@ def measure_all(settings: Sequence[Setting], job: Job, rounds: int) -> list[Meas
     return [max(found, key=lambda one: one.tokens_per_s) for found in every if found]
 
 
-def all_settings(job: Job, compiled: bool, without: Sequence[str] = ()) -> list[Setting]:
+def all_settings(job: Job, names: Sequence[str], compiled: bool, without: Sequence[str] = ()) -> list[Setting]:
     """Return ours and, if the job is that of all systems, the plain loop and the peers; on a GPU ours in three forms.
 
-    If `without` names twins, ours alone: with all of them, and without each.
+    `names` are the precisions on a CPU. If `without` names twins, ours alone: with all of them, and without each.
     """
     ours = partial(Setting, OURS, tokens_per_batch=job.config.batch.tokens_per_batch)
     if without:
-        return [ours(precision, without=name) for precision in PRECISIONS for name in ("", *without)]
+        return [ours(precision, without=name) for precision in names for name in ("", *without)]
     if job.device.type == "cuda":  # kernel by kernel, by CUDA graphs, and compiled as well
         return [ours("bf16", without="graphs"), ours("bf16"), ours("bf16", compiled=True)]
-    settings = [ours(precision, compiled=c) for c in sorted({False, compiled}) for precision in PRECISIONS]
+    settings = [ours(precision, compiled=c) for c in sorted({False, compiled}) for precision in names]
     if job.config.model == COMPARED.model:
-        settings += [Setting(PLAIN, precision) for precision in PRECISIONS]
+        settings += [Setting(PLAIN, precision) for precision in names]
     return settings + [Setting(peer, "fp32") for peer in job.peers]
 
 
@@ -423,6 +423,8 @@ def build_parser() -> Parser:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
     text = "measure ours alone: with all that makes it faster, and without each of these"
     parser.add_argument("--without", nargs="+", choices=TWINS, metavar="NAME", help=f"{text} ({', '.join(TWINS)})")
+    text = "beside fp32 (default: what auto could choose on this processor)"
+    parser.add_argument("--precisions", nargs="+", choices=("bf16",), help=text)
     parser.add_argument("--compile", action="store_true", help="also measure with torch.compile (always on CUDA)")
     return parser
 
@@ -473,8 +475,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         job, flops_per_token = prepare(arguments, Path(folder))
         torch.set_num_threads(job.threads)
-        peaks = {name: product_peak(dtype, job.device) for name, dtype in PRECISIONS.items()}
-        settings = all_settings(job, arguments.compile, arguments.without or ())
+        names = ["bf16"]
+        if job.device.type == "cpu":
+            names = precisions(arguments.precisions, ("bf16",), job.config.model.d_model, learning=True)
+        peaks = {name: product_peak(PRECISIONS[name], job.device) for name in names}
+        settings = all_settings(job, names, arguments.compile, arguments.without or ())
         with busy(arguments.busy):
             measurements = measure_all(settings, job, arguments.rounds)
     if not measurements:

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
@@ -13,9 +14,9 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, packages_distributions
+from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 from unittest.mock import Mock
 
 import numpy as np
@@ -23,6 +24,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import yaml
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench import decode, faults, gpu, measure, train
@@ -36,6 +38,7 @@ from models.transformer import Transformer
 from tests.tiny import MODEL as TINY
 from tests.tiny import TEXT, run, sources, tokenizers, translating
 from tests.tree import asked
+from utils import device
 from utils.dataset.batch import Batch, BucketSampler
 from utils.dataset.ids import TokenArray, TokenPairs
 from utils.export.ctranslate2 import to_ctranslate2
@@ -105,6 +108,44 @@ def test_operations_counted_by_hand_are_those_that_torch_counts() -> None:
     lengths = np.array([5, 3]), np.array([7, 2])  # a pair costs what it is long, not what its batch is
     alone = [measure.training_flops(CONFIG, VOCAB, *(side[i : i + 1] for side in lengths)).item() for i in (0, 1)]
     assert measure.training_flops(CONFIG, VOCAB, *lengths).tolist() == alone
+
+
+@pytest.mark.parametrize("speed", [0.2, 50.0, 800_000.0])  # GFLOP/s: emulated, of an old core, of a GPU
+def test_a_peak_is_found_in_about_a_second_however_slow_a_processor_is(
+    speed: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+
+    def product(a: Tensor, b: Tensor) -> None:
+        clock[0] += 1e-5 + 2 * len(a) * a.size(1) * b.size(1) / speed / 1e9  # what is small is slow to begin
+
+    monkeypatch.setattr(measure, "_LARGEST", 2**20)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(torch, "mm", product)
+    monkeypatch.setattr(torch, "ones", lambda rows, columns, **_: Tensor([0.0]).expand(rows, columns))
+    assert measure.product_peak(torch.bfloat16) == pytest.approx(speed, rel=0.01)
+    assert clock[0] < 3
+
+
+def test_what_auto_would_never_choose_is_left_out_unless_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    speeds = {"bf16": 0.004, "int8": 1.5}
+    monkeypatch.setattr(device, "speedup", lambda name, _d_model, _learning: speeds[name])
+    for exact, kept in ((True, ["int8", "fp32"]), (False, ["fp32"])):
+        monkeypatch.setattr(measure, "multiplies_int8", lambda exact=exact: exact)
+        assert measure.precisions(None, ("bf16", "int8"), 32, False) == kept
+        assert "bf16 is left out: 0.004 times as fast as fp32 here, emulated" in (said := capsys.readouterr().out)
+        assert ("int8 is left out" in said) == (not exact)
+    speeds["bf16"] = 0.5
+    assert measure.precisions(None, ("bf16",), 32, True) == ["fp32"]
+    assert "emulated" not in capsys.readouterr().out
+    assert measure.precisions(("bf16",), ("bf16", "int8"), 32, False) == ["bf16", "fp32"]
+
+
+def test_without_a_terminal_it_is_said_how_far_a_benchmark_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert measure.in_rounds(["a", "b"], str.upper, 2) == {"a": ["A", "A"], "b": ["B", "B"]}
+    assert capsys.readouterr().out.splitlines() == ["1 of 4: a", "2 of 4: b", "3 of 4: a", "4 of 4: b"]
 
 
 # decoding
@@ -213,15 +254,15 @@ def trained(setting: train.Setting, speed: float) -> train.Measurement:
 
 
 @pytest.mark.parametrize(
-    ("alone", "device", "n_settings"), [(False, "cpu", 4 + 2 + 2), (True, "cpu", 4), (True, "cuda", 3)]
+    ("alone", "place", "n_settings"), [(False, "cpu", 4 + 2 + 2), (True, "cpu", 4), (True, "cuda", 3)]
 )
 def test_the_summary_of_training_has_a_figure_for_every_setting(
-    alone: bool, device: str, n_settings: int, job: train.Job
+    alone: bool, place: str, n_settings: int, job: train.Job
 ) -> None:
     """The plain loop has the network of the toolkits, and no other."""
     config, peers = (job.config, {}) if alone else (COMPARED, dict.fromkeys(("JoeyNMT", "Eole"), Path()))
-    job = replace(job, config=config, device=torch.device(device), peers=peers)
-    settings = train.all_settings(job, compiled=True)
+    job = replace(job, config=config, device=torch.device(place), peers=peers)
+    settings = train.all_settings(job, ["bf16", "fp32"], compiled=True)
     assert {setting.tokens_per_batch for setting in settings} == {config.batch.tokens_per_batch}
     assert len(train.summary([trained(setting, 1.0) for setting in settings])) == len(settings) == n_settings
 
@@ -353,7 +394,7 @@ def bare(tmp_path: Path) -> dict[str, str]:
     """An environment that lacks all packages but those that training and its tests need, as a borrowed GPU's may."""
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["poetry"]["group"]
     spared = {name for group in groups.values() for name in group["dependencies"]}
-    spared -= {*gpu.OF_TESTS, "sacrebleu"}
+    spared -= {"pytest", "beartype", "hypothesis", "sacrebleu"}  # those of its tests, and of Korean alone
     installed = packages_distributions().items()
     modules = [module for module, packages in installed if spared & {name.replace("_", "-") for name in packages}]
     assert {"fastapi", "prometheus_client", "ctranslate2", "optuna", "transformers"} <= set(modules)
@@ -369,48 +410,73 @@ def test_tests_of_a_gpu_are_collected_without_packages_of_other_commands(bare: d
 
 
 def test_both_directions_are_trained_tested_and_kept(tmp_path: Path, bare: dict[str, str]) -> None:
-    for minutes in ("1.2", "3"):  # on a busy machine the first is over before the training has begun
-        out = tmp_path / minutes
-        options = ["--dry_run", "--minutes", minutes, "--speed", "0.1", "--out", str(out), "--commit", "abc"]
-        command = [sys.executable, "-m", "bench.gpu", *options]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=bare, check=False)
-        if done.returncode == 0:
-            break
+    command = [sys.executable, "-m", "bench.gpu", "--dry-run", "--out", str(out := tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=bare, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("kftt_ja_en_bleu=")
     assert (out / "table.md").read_text() in done.stdout
     result = read_json(out / "result.json")
-    assert [one["setting"]["precision"] for one in result["speed"]["measurements"]] == ["bf16", "fp32"]
     score = re.escape(result["runs"]["kftt_ja_en"]["nymwa"].partition(",")[0].removeprefix("BLEU = "))
     assert re.search(rf"^\| kftt_ja_en \|.* \| {score} \|$", done.stdout, re.M)
     assert re.search(r"^\| kftt_en_ja \|.* \|  \|$", done.stdout, re.M)  # nymwa counts English alone
-    assert (result["commit"], list(result["runs"])) == ("abc", ["kftt_trunk", "kftt_ja_en", "kftt_en_ja"])
+    assert list(result["runs"]) == ["kftt_trunk", "kftt_ja_en", "kftt_en_ja"]
     assert result["runs"]["kftt_en_ja"]["direction"] == "en-ja"
     with tarfile.open(out / "files.tar.gz") as archive:
         archive.extractall(tmp_path / "kept", filter="data")
     for name in gpu.DIRECTIONS:
-        parts = sorted(out.glob(f"{name}.safetensors.*"))
         folder = tmp_path / "kept" / name
-        (folder / "model.safetensors").write_bytes(b"".join(part.read_bytes() for part in parts))
+        (out / f"{name}.safetensors").rename(folder / "model.safetensors")
         found = load_run(folder, torch.device("cpu"))
         assert result["runs"][name]["beam"] == found.config.search.beam_size in (1, 2)  # the better one on dev
         model = found.model
         assert model.output.weight is model.src_embedding.weight
         rates = [report["learning_rate"] for _, report in read_log(folder / "log.jsonl") if report["kind"] == "train"]
-        assert rates[-1] < max(rates) / 2  # it fell by the clock
+        assert rates[-1] < max(rates) / 2
 
 
-def test_what_is_missing_is_named_and_what_an_extra_needs_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    for wanted, expected in (
-        (["numpy>=2.0", "sacrebleu[ja]>=2.5", "no-such-package>=1; python_version < '3'"], []),
-        (["no-such-package>=1", "sacrebleu[zz]"], ["no-such-package"]),
-    ):
-        assert list(gpu.missing(wanted)) == expected
-    found = {"sacrebleu": Mock(requires=("numpy", "ghost>=1; extra == 'ja'", "other; extra == 'ko'")), "numpy": Mock()}
-    monkeypatch.setattr(gpu, "distribution", Mock(side_effect=lambda name: found.get(name) or missing(name)))
-    assert list(gpu.missing(["sacrebleu[ja]"])) == ["ghost"]
-    assert list(gpu.missing(["sacrebleu"])) == []
+def test_the_time_of_a_run_on_a_gpu_is_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that take no time but for the trunk, which trains until it is told to end."""
+    clock, commands = [1000.0], dict[str, tuple[str, ...]]()
+
+    class Process:
+        def poll(self) -> None:
+            clock[0] += 1
+
+        send_signal = Mock()
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    bench = gpu.Bench(tmp_path, minutes=9, scale=gpu.FULL)
+    monkeypatch.setattr(bench, "start", lambda name, *command: commands.update({name: command}) or Process())
+    monkeypatch.setattr(bench, "finish", lambda *_: None)
+    monkeypatch.setattr(
+        bench, "both", lambda step, given: commands.update({name + step: given[name] for name in given})
+    )
+    folders = dict.fromkeys((gpu.TRUNK, *gpu.DIRECTIONS), tmp_path)
+    monkeypatch.setattr(bench, "runs", lambda: folders)
+    (tmp_path / "log.jsonl").write_text('{"kind": "train", "step": 9, "minutes": 2.5}\n')
+    bench.train(None, 4)
+    left = 540 - gpu.FULL.test - 2 * gpu.FULL.start
+    assert clock[0] - 1000 == pytest.approx(gpu.FULL.start + 0.4 * left, abs=1)
+    Process.send_signal.assert_called_once_with(signal.SIGINT)
+    minutes = 2.5 + (1540 - clock[0] - gpu.FULL.test - gpu.FULL.start) / 60
+    assert f"--training.max_minutes={round(minutes, 2)}" in commands["kftt_ja_en"]
+    assert {"tests", "prepare", "speed"} < commands.keys()
+    clock[0] = 1540 - gpu.FULL.test
+    with pytest.raises(ValueError, match="no time is left for training: raise --minutes"):
+        bench.train(None, 4)
 
 
-def missing(name: str) -> NoReturn:
-    raise PackageNotFoundError(name)
+def test_the_speed_of_a_gpu_is_part_of_what_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = gpu.Bench(tmp_path, minutes=1, scale=gpu.SMALL)
+    runs = {name: {"target_tokens": 1, "tokens_per_second": 2.0, "bleu": 3.0} for name in gpu.DIRECTIONS}
+    monkeypatch.setattr(bench, "results", lambda: runs)
+    found = [asdict(trained(train.Setting(OURS, "bf16"), 500.0))]
+    about = {"name": "x", "machine": "y", "mflop_per_target_token": 2.0, "product_gflops": {"bf16": 4.0}}
+    bench.speeds.write_text(json.dumps(about | {"measurements": found}))
+    bench.publish({"commit": "abc"}, None)
+    assert "miyako bf16 | 4,096 | 500" in capsys.readouterr().out
+    result = read_json(tmp_path / "result.json")
+    assert (result["commit"], result["speed"]["name"], result["figures"]["kftt_ja_en_bleu"]) == ("abc", "x", 3.0)
