@@ -1,6 +1,6 @@
 # The commands of the README. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench figures
+.PHONY: help install demo test rehearse check bench figures
 
 POETRY := .poetry/bin/poetry
 RUN := $(POETRY) run
@@ -31,6 +31,9 @@ demo: install  ## train on the embedded corpus, translate, draw: about four minu
 
 test: install  ## run the tests, on all processors
 	$(RUN) pytest -n auto --maxprocesses 8 --dist loadfile
+
+rehearse: install  ## the tests and the demo as on an older processor: AS=avx2 or AS=sse
+	env $$(python3 -m tests.processors $(or $(AS),avx2)) $(MAKE) test demo
 
 bench: install  ## compare the newest run's decoding speed with CTranslate2's: some minutes
 	$(RUN) python -m bench.decode

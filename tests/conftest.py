@@ -41,6 +41,13 @@ os.environ["OMP_NUM_THREADS"] = "1"  # of CTranslate2, and of the commands that 
 settings.register_profile("unhurried", deadline=None, derandomize=True)
 settings.load_profile("unhurried")
 
+
+def pytest_report_header() -> str:
+    """Say which instructions are used here: fewer than there are, where an older processor is rehearsed."""
+    bf16 = "" if torch.ops.mkldnn._is_mkldnn_bf16_supported() else ", without bf16"
+    return f"processor: {torch.backends.cpu.get_cpu_capability()}{bf16}"
+
+
 _BESIDE = ROOT.parent / "shared" / "data"
 
 

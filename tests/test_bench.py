@@ -127,6 +127,7 @@ def test_a_peak_is_found_in_about_a_second_however_slow_a_processor_is(
     assert clock[0] < 3
 
 
+@pytest.mark.processor
 def test_what_auto_would_never_choose_is_left_out_unless_asked_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,6 +159,7 @@ def test_a_search_without_caches_finds_the_same() -> None:
     assert [[found.ids for found in n_best] for n_best in anew] == [[found.ids for found in n] for n in cached]
 
 
+@pytest.mark.processor
 def test_every_system_makes_as_many_steps_as_are_forced(tmp_path: Path) -> None:
     folder = run(tmp_path / "pickles", replace(TINY, max_length=24))
     to_ctranslate2(load_run(folder, CPU).transformer, tokenizers(), tmp_path / "exported")

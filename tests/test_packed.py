@@ -20,9 +20,20 @@ biased = pytest.mark.parametrize("bias", [True, False], ids=["bias", "plain"])
 layouts = pytest.mark.parametrize("blocked", [True, False], ids=["oneDNN", "without oneDNN"])
 
 
+pytestmark = pytest.mark.processor
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def exact_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Integers of eight bits are multiplied exactly, on a processor that does not by a slower product."""
+    if not multiplies_int8():
+        monkeypatch.setattr(torch, "_int_mm", lambda x, weight: x.int() @ weight.int())
+        monkeypatch.setattr(packed_module, "multiplies_int8", lambda: True)
 
 
 @biased
@@ -62,6 +73,7 @@ def test_in_half_precision_it_is_the_product_under_autocast(
 @pytest.mark.parametrize("after", ["none", "relu"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("exact", [True, False], ids=["VNNI", "without VNNI"])
+@pytest.mark.usefixtures("exact_integers")
 def test_few_rows_are_multiplied_by_weights_of_eight_bits(
     bias: bool, after: Literal["none", "relu"], dtype: torch.dtype, exact: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,11 +103,10 @@ def test_few_rows_are_multiplied_by_weights_of_eight_bits(
 @biased
 @pytest.mark.parametrize("after", ["none", "relu"])
 @pytest.mark.parametrize("width", [48, 24])  # of 24, few rows are too narrow for their own kind of product
+@pytest.mark.usefixtures("exact_integers")
 def test_many_rows_are_rounded_one_by_one_and_multiplied_in_integers(
     bias: bool, after: Literal["none", "relu"], width: int
 ) -> None:
-    if not multiplies_int8():
-        pytest.skip("this CPU does not multiply integers of eight bits exactly")
     linear, x = nn.Linear(width, 40, bias), torch.randn(11, width) * torch.logspace(-3, 3, 11)[:, None]
     x[3] = 0
     layer, exact = Int8Linear(linear, torch.float32), linear(x).detach()
@@ -123,9 +134,8 @@ def test_many_rows_are_rounded_one_by_one_and_multiplied_in_integers(
 
 
 @pytest.mark.parametrize("few", [True, False])
+@pytest.mark.usefixtures("exact_integers")
 def test_a_row_is_rounded_where_its_weight_is_large(few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not multiplies_int8():
-        pytest.skip("this CPU does not multiply integers of eight bits exactly")
     monkeypatch.setattr(packed_module, "_INT8_SMALL", 40 * 48 if few else 40 * 48 - 1)
     layer, x = Int8Linear(nn.Linear(48, 40), torch.float32), torch.randn(2, 48)
     assert layer(x[:1]).equal(layer(x)[:1]) != few

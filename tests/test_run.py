@@ -217,6 +217,7 @@ def test_the_window_is_what_model_and_training_have_seen() -> None:
         assert (ensemble.window, ensemble.longest) == (9, 20)
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize(
     ("precision", "of_bf16", "of_int8", "dtype", "int8"),
     [
@@ -254,6 +255,7 @@ def test_a_translator_computes_in_the_precision_that_was_asked_for_whatever_it_w
         assert logits.dtype == dtype
 
 
+@pytest.mark.processor
 def test_integers_that_are_not_multiplied_exactly_are_for_who_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "speedup", lambda kind, _width, learning: 2.0 if kind == "int8" else 1.0)  # noqa: ARG005
     monkeypatch.setattr(device, "multiplies_int8", lambda: False)

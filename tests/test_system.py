@@ -252,6 +252,7 @@ def test_cuda_is_taken_where_it_is_unless_the_cpu_is_wanted(monkeypatch: pytest.
         pick_device("auto", "int8")
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize(
     ("wanted", "times", "chosen"),
     [("auto", 1.3, "bf16"), ("auto", 1.1, "fp32"), ("fp32", 2.0, "fp32"), ("bf16", 0.1, "bf16")],
@@ -269,6 +270,7 @@ def test_auto_is_what_was_measured_to_be_fast(
         assert resolve_precision("auto", torch.device("cuda"), 32) == expected
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize("slower", [True, False])
 @pytest.mark.parametrize(("precision", "learning"), [("bf16", True), ("bf16", False), ("int8", False)])
 def test_the_speed_of_a_precision_is_measured(
