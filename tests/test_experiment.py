@@ -415,6 +415,25 @@ def test_a_run_is_resumed_once_it_has_saved_and_left_alone_once_it_has_ended(
         assert ended.process is None
 
 
+def test_a_validation_is_yielded_once_however_often_the_log_is_read(
+    standing_for: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the training goes on, and when it has ended."""
+    monkeypatch.setattr("utils.experiment.trial.POLL", 0.01)
+    run, end = tmp_path / "pickles" / "trial-7-20260101-000000", tmp_path / "end"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints" / "step-00000001.pt").touch()
+    records = [{"kind": kind, "step": step} for step in (3, 6, 9) for kind in ("train", "dev", "train")]
+    with standing_for(f"while not os.path.exists({str(end)!r}): time.sleep(0.01)") as begun:
+        validations = begun.validations()
+        for n in (2, 5, 8):  # the log ends with a validation
+            write_lines(run / LOG, map(json.dumps, records[:n]))
+            assert next(validations) == records[n - 1]
+        write_lines(run / LOG, map(json.dumps, records))
+        end.touch()
+        assert list(validations) == []
+
+
 # Switches, each turned alone.
 
 NAMES = [f"tiny-{slug}-{seed}" for seed in (1, 2) for slug in ("base", "norm-last", "dropout-0.3")]

@@ -606,31 +606,57 @@ def test_all_is_counted(scribe: Scribe) -> None:
     assert found["miyako_queue_texts", name] == 0
 
 
-def test_half_sent_heads_and_too_many_connections_are_closed(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "_HEAD_S", 10.0)
-    monkeypatch.setattr(service, "_MOST_CONNECTIONS", 3)
+def connect(url: str, sent: bytes = b"") -> socket.socket:
+    host, port = url.removeprefix("http://").split(":")
+    client = socket.create_connection((host, int(port)), 20)
+    client.sendall(sent)
+    return client
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Wait for what comes next: the end, or an answer."""
+    with suppress(ConnectionResetError):
+        return connection.recv(1) == b""
+    return True
+
+
+HALF_HEAD = b"GET /health HTTP/1.1\r\nHost: x\r\n"
+HEALTHY = b'{"status":"ok"}'
+
+
+def test_a_head_is_waited_for_ten_seconds(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of a connection, and the next one; the server's clock stands still, and is put forward."""
+    now = time.monotonic() - 20  # less than it will be when the clock goes again
+    monkeypatch.setattr(asyncio.BaseEventLoop, "time", lambda _: now)
     with serving([scribe.route()], LIMITS) as url, ExitStack() as stack:
-        host, port = url.removeprefix("http://").split(":")
-
-        def connect(sent: bytes) -> socket.socket:
-            connection = stack.enter_context(socket.create_connection((host, int(port)), 60))
-            connection.sendall(sent)
-            return connection
-
-        def is_closed(connection: socket.socket) -> bool:
-            with suppress(ConnectionResetError):
-                return connection.recv(1) == b""
-            return True
-
-        first, half = connect(b""), connect(b"GET /health HTTP/1.1\r\nHost: x\r\n")
-        second = connect(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /hea")
-        while not second.recv(4096).endswith(b'{"status":"ok"}'):
+        stack.callback(monkeypatch.undo)  # only then does the server come to its end
+        nothing, half, slow, second = (
+            stack.enter_context(connect(url, sent)) for sent in (b"", HALF_HEAD, HALF_HEAD, HALF_HEAD + b"\r\n")
+        )
+        while not second.recv(4096).endswith(HEALTHY):
             pass
-        begin = time.monotonic()
-        assert httpx.get(f"{url}/health").json() == {"status": "ok"}  # the fourth takes the place of the first
+        second.sendall(HALF_HEAD)
+        assert httpx.get(f"{url}/health").content == HEALTHY  # by now, the half heads are read
+        now += 9.9
+        assert httpx.get(f"{url}/health").content == HEALTHY  # by now, what is too late is closed
+        slow.sendall(b"\r\n")
+        assert not is_closed(slow)
+        now += 0.2
+        assert all(is_closed(connection) for connection in (nothing, half, second))
+
+
+def test_of_too_many_connections_the_one_that_has_waited_longest_is_closed(
+    scribe: Scribe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(service, "_HEAD_S", 1000.0)
+    with serving([scribe.route()], LIMITS) as url, ExitStack() as stack:
+        first, second, third = (stack.enter_context(connect(url, sent)) for sent in (b"", HALF_HEAD, HALF_HEAD))
+        assert httpx.get(f"{url}/health").content == HEALTHY  # the fourth takes the place of the first
         assert is_closed(first)
-        assert time.monotonic() - begin < 5
-        assert all(is_closed(connection) for connection in (half, second))
+        for waiting in (second, third):
+            waiting.sendall(b"\r\n")
+            assert not is_closed(waiting)
 
 
 @pytest.mark.parametrize("pages", [1, 400], ids=["closing", "pipelined"])
@@ -684,11 +710,8 @@ def test_who_hangs_up_is_not_worked_for(scribe: Scribe) -> None:
 
 def half_a_request(url: str) -> socket.socket:
     """A client that has announced more than it sends."""
-    host, port = url.removeprefix("http://").split(":")
-    client = socket.create_connection((host, int(port)), 20)
     head = "POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n"
-    client.sendall(head.encode() + b'{"q": "ab", ')
-    return client
+    return connect(url, head.encode() + b'{"q": "ab", ')
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
