@@ -180,6 +180,8 @@ def survive_kills(folder: Path, n: int, reference: Mapping[str, Any], seconds: f
                 figures["kills"] += 1
                 figures["kills_in_save"] += bool(training.drafts() - before)
                 bar.update()
+                if bar.disable:  # no terminal
+                    print(f"killed {figures['kills']} of {n}", flush=True)
             else:
                 training.finish()
             compare(training, reference)
