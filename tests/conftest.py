@@ -41,6 +41,13 @@ os.environ["OMP_NUM_THREADS"] = "1"  # of CTranslate2, and of the commands that 
 settings.register_profile("unhurried", deadline=None, derandomize=True)
 settings.load_profile("unhurried")
 
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Have what cannot be printed named by its parameter: an id is plain, and the same in every process."""
+    text = val.decode("ascii", "surrogateescape") if isinstance(val, bytes) else val
+    return argname if isinstance(text, str) and not text.isprintable() else None
+
+
 _BESIDE = ROOT.parent / "shared" / "data"
 
 
