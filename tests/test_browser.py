@@ -159,7 +159,12 @@ def is_question(request: Request) -> bool:
 def test_the_translation_appears_as_one_stops_typing(both: str, open_page: Open) -> None:
     page = stopped(open_page(both))
     asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.post_data_json["text"]) if is_question(request) else None)
+
+    def note(request: Request) -> None:
+        if is_question(request):
+            asked.append(json.loads(request.post_data or "")["text"])
+
+    page.on("request", note)
     for key in TEXT_JA:
         page.get_by_role("textbox").press_sequentially(key)
         page.clock.run_for(299)
