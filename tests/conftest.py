@@ -44,8 +44,16 @@ settings.load_profile("unhurried")
 
 def pytest_report_header() -> str:
     """Say which instructions are used here: fewer than there are, where an older processor is rehearsed."""
-    bf16 = "" if torch.ops.mkldnn._is_mkldnn_bf16_supported() else ", without bf16"
+    from layers.packed import _has_blocks
+
+    bf16 = "" if _has_blocks(torch.bfloat16) else ", without bf16"
     return f"processor: {torch.backends.cpu.get_cpu_capability()}{bf16}"
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Have what cannot be printed named by its parameter: an id is plain, and the same in every process."""
+    text = val.decode("ascii", "surrogateescape") if isinstance(val, bytes) else val
+    return argname if isinstance(text, str) and not text.isprintable() else None
 
 
 _BESIDE = ROOT.parent / "shared" / "data"

@@ -3,7 +3,6 @@
 import gc
 import hashlib
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -557,14 +556,18 @@ def threads() -> int:
 
 
 def test_items_are_made_by_another_thread_ahead_but_not_far_until_they_are_abandoned() -> None:
-    makers: list[threading.Thread] = []
-    items = prefetched(n for n in count() if makers.append(threading.current_thread()) is None)  # type: ignore[func-returns-value]
+    makers, is_made = list[threading.Thread](), threading.Semaphore(0)
+
+    def making() -> Iterator[int]:
+        for n in count():
+            makers.append(threading.current_thread())
+            is_made.release()
+            yield n
+
+    items = prefetched(making())
     assert [next(items) for _ in range(3)] == [0, 1, 2]
-    end = time.monotonic() + 60
-    while len(makers) < 7 and time.monotonic() < end:
-        time.sleep(0.001)
-    time.sleep(0.05)
-    assert 7 <= len(makers) <= 10
+    assert all(is_made.acquire(timeout=60) for _ in range(3 + 4))
+    assert not is_made.acquire(timeout=0.05)
     assert threading.current_thread() not in makers
     del items
     gc.collect()

@@ -145,6 +145,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         ("\n橋\n".encode(), ["", "橋"]),
         *((compress("京\n都".encode()), ["京", "都"]) for compress in (gzip.compress, lzma.compress)),
     ],
+    ids=["other ends", "carriage returns", "no bzip2", "an empty line", "gzip", "xz"],
 )
 def test_only_a_newline_ends_a_line_and_compressed_text_is_read_as_it_is(
     src: bytes, expected: list[str], tmp_path: Path

@@ -384,11 +384,11 @@ def test_a_failure_is_told_and_a_stop_from_elsewhere_is_none(standing_for: Calla
 def test_a_training_is_asked_to_stop_and_killed_at_last(
     standing_for: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with standing_for("time.sleep(9)") as alone:
+    with standing_for("time.sleep(60)") as alone:
         assert os.getpgid(alone.process.pid) != os.getpgid(0)  # Ctrl-C is not for it
     assert alone.process.returncode == -signal.SIGTERM
     monkeypatch.setattr("utils.experiment.trial.PATIENCE", 0.3)
-    with standing_for("signal.signal(15, signal.SIG_IGN)\nprint(flush=True)\ntime.sleep(9)") as deaf:
+    with standing_for("signal.signal(15, signal.SIG_IGN)\nprint(flush=True)\ntime.sleep(60)") as deaf:
         while not deaf.output.stat().st_size:
             time.sleep(0.02)
         deaf.stop()

@@ -322,7 +322,7 @@ def test_hugging_face_splits_computes_and_says_the_same(
         (replace(ONE, kind="word"), {"tie": "all"}, "vocabularies there are of pieces"),
         (replace(ONE, normalization="nfkc"), {"tie": "all"}, "of pieces, with tokenizer.normalization=identity"),
     ],
-    ids=str,
+    ids=["rotary", "unscaled", "untied", "bert", "words", "nfkc"],
 )
 def test_what_hugging_face_has_no_model_for_is_refused(
     tokenizer: TokenizerConfig, changes: dict[str, Any], message: str, tmp_path: Path
