@@ -70,7 +70,7 @@ def launched(playwright: Playwright) -> Browser:
     return playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it is open, no other test can run an event loop of its own
 def browser() -> Iterator[Browser]:
     assert chromium() is not None, NO_CHROMIUM
     with sync_playwright() as playwright, launched(playwright) as browser:
