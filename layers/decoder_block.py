@@ -59,10 +59,7 @@ class DecoderBlock(nn.Module):
             past = past.append(self.self_attention.project(x, start=past.key.size(2)))
             return self.self_attention.attend(x, past)
 
-        def attend_source(x: Tensor) -> Tensor:
-            beams = x.view(source.key.size(0), -1, x.size(-1))
-            return self.cross_attention.attend(beams, source, source_mask).view_as(x)
-
+        beams = source.key.size(0), -1, x.size(-1)
         x = self.around_self(x, attend_self)
-        x = self.around_cross(x, attend_source)
+        x = self.around_cross(x, lambda x: self.cross_attention.attend(x.view(beams), source, source_mask).view_as(x))
         return self.around_feed(x, self.feed_forward), past

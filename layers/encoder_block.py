@@ -41,8 +41,7 @@ class EncoderBlock(nn.Module):
         The memory is this layer's input at the positions before x (norm last only: it is not normed), and the mask
         covers the memory, then x.
         """
-
-        def attend(x: Tensor) -> Tensor:
-            return self.self_attention(x, x if memory is None else torch.cat([memory, x], dim=1), mask)
-
-        return self.around_feed(self.around_self(x, attend), self.feed_forward)
+        x = self.around_self(
+            x, lambda x: self.self_attention(x, x if memory is None else torch.cat([memory, x], dim=1), mask)
+        )
+        return self.around_feed(x, self.feed_forward)

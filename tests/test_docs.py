@@ -1,6 +1,7 @@
 """The pages hold: their code runs, commands are understood, links lead somewhere, tables are what was measured."""
 
 import base64
+import builtins
 import io
 import json
 import posixpath
@@ -8,7 +9,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from functools import partial
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -57,7 +58,8 @@ from utils.text.tokenizer import SentencePieceTokenizer, every_token
 from utils.training.checkpoint import ABSENT, changed_settings
 
 _NUMBERED = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("[0-9]-*.md"))
-GUIDE = ["docs/README.md", *_NUMBERED, "docs/solutions.md", "docs/mistakes.md", "docs/nlp100.md"]
+SOLUTIONS = "docs/solutions.md"
+GUIDE = ["docs/README.md", *_NUMBERED, SOLUTIONS, "docs/mistakes.md", "docs/nlp100.md"]
 ENGLISH = {"README.ja.md": "README.md"} | {
     f"docs/ja/{page.name}": f"docs/{page.name}"
     for page in sorted((ROOT / "docs").glob("*.md"))
@@ -88,28 +90,69 @@ def blocks(text: str) -> Iterator[Block]:
         end = found.end()
 
 
+def code_cells(page: str) -> list[dict[str, Any]]:
+    """Those of a page's notebook."""
+    made = notebook(ROOT / page, {ROOT / page: ROOT / "page.ipynb"})
+    return [cell for cell in made["cells"] if cell["cell_type"] == "code"]
+
+
+def printed_by(cell: dict[str, Any]) -> str:
+    """What the page says of it, in the text behind it."""
+    return "".join(output["text"] for output in cell["outputs"])
+
+
+def run_cell(cell: dict[str, Any], page: str, namespace: dict[str, Any]) -> None:
+    line = int(cell["id"].partition("-")[2])
+    # error messages name the page and its line
+    code = compile("\n" * line + cell["source"], str(ROOT / page), "exec")
+    with redirect_stdout(io.StringIO()) as printed:
+        exec(code, namespace)
+    assert printed.getvalue() == printed_by(cell), f"{page}, {cell['id']}"
+
+
+@cache
+@torch.random.fork_rng(devices=[])
 def run_code(page: str) -> dict[str, Any]:
-    """Run the cells of a page's notebook, which share their names; what one prints stands in the text behind it."""
+    """Run the cells of a page's notebook, which share their names."""
     namespace: dict[str, Any] = {"__name__": "page"}
-    for cell in notebook(ROOT / page, {ROOT / page: ROOT / "page.ipynb"})["cells"]:
-        if cell["cell_type"] != "code":
-            continue
-        line = int(cell["id"].partition("-")[2])
-        # error messages name the page and its line
-        code = compile("\n" * line + cell["source"], str(ROOT / page), "exec")
-        with redirect_stdout(io.StringIO()) as printed, torch.random.fork_rng(devices=[]):
-            exec(code, namespace)
-        expected = "".join(output["text"] for output in cell["outputs"])
-        assert printed.getvalue() == expected, f"{page}, {cell['id']}"
+    for cell in code_cells(page):
+        run_cell(cell, page, namespace)
     return namespace
 
 
-@pytest.mark.parametrize("page", [*GUIDE, "docs/own_text.md"])
+@pytest.mark.parametrize("page", [page for page in [*GUIDE, "docs/own_text.md"] if page != SOLUTIONS])
 def test_the_code_of_a_page_runs_and_prints_what_it_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run_code(page)
+
+
+@torch.random.fork_rng(devices=[])
+def test_the_code_of_the_solutions_runs_behind_that_of_their_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each section with the names of its own page alone, so that it needs no other section.
+
+    Nor would another disturb it, in the notebook that has all: what a section finds there it has then made anew, or
+    it is Python's own, which no page renames.
+    """
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {}
+    setup, *cells = code_cells(SOLUTIONS)
+    for cell in cells:
+        if cell["id"].startswith("page-"):
+            page = _NUMBERED[int(cell["id"].removeprefix("page-"))]
+            namespace, (first, *shown) = run_code(page), code_cells(page)
+            assert first == setup
+            assert cell["source"] == "\n\n".join(f"{one['source']}\n" for one in shown).rstrip("\n")
+            assert printed_by(cell) == "".join(map(printed_by, shown))
+            continue
+        run_cell(cell, SOLUTIONS, namespace)
+        assert not {name for name in namespace if not name.startswith("__")} & vars(builtins).keys()
+    assert [cell["id"] for cell in cells if cell["id"].startswith("page-")] == [
+        f"page-{number}" for number in range(len(_NUMBERED))
+    ]
 
 
 @pytest.mark.parametrize("page", [*_NUMBERED, *(page.replace("docs/", "docs/ja/") for page in _NUMBERED)])
@@ -397,13 +440,13 @@ def finished_run(folder: Path, **changes: object) -> Path:
     return folder
 
 
-def references(corpus: str, tgt_lang: str, request: pytest.FixtureRequest, folder: Path) -> list[str]:
-    """The test set's, from the project itself or from its published archive."""
+def references(corpus: str, request: pytest.FixtureRequest, folder: Path, *languages: str) -> list[list[str]]:
+    """The test set's in these languages, from the project itself or from its published archive."""
     if corpus == "embedded":
-        return read_lines(prepare_corpus(DataConfig(corpus="embedded")).test.tgt)
-    path = CORPORA[corpus].splits[2].format(lang=tgt_lang)
-    take(request.getfixturevalue("shared_data") / ARCHIVES[corpus], {path}, folder)
-    return read_lines(folder / path)
+        return [read_lines(prepare_corpus(DataConfig(corpus="embedded")).test.tgt)]  # it has one direction
+    paths = [CORPORA[corpus].splits[2].format(lang=language) for language in languages]
+    take(request.getfixturevalue("shared_data") / ARCHIVES[corpus], paths, folder)
+    return [read_lines(folder / path) for path in paths]
 
 
 SCORED = sorted(RESULTS.glob("*.txt"))
@@ -419,7 +462,7 @@ def test_scores_are_those_of_the_translations(
 ) -> None:
     result = json.loads(translations.with_suffix(".json").read_text(encoding="utf-8"))
     tgt_lang = result["direction"].partition("-")[2]
-    right = references(result["corpus"], tgt_lang, request, tmp_path)
+    (right,) = references(result["corpus"], request, tmp_path, tgt_lang)
     metrics = build_metrics(tgt_lang, bleu_tokenizer(tgt_lang, "tok:none" in result["bleu_signature"]))
     bleu, chrf = measure(read_lines(translations), right, {name: metrics[name] for name in ("BLEU", "chrF2")})
     assert bleu.score == pytest.approx(result["bleu"], abs=1e-9)
@@ -438,7 +481,7 @@ def test_what_the_page_says_of_nymwas_protocol_is_counted_so(shared_data: Path, 
 
 
 def test_what_page_9_says_of_kftts_test_set_is_counted_so(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    right = {lang: references("kftt", lang, request, tmp_path) for lang in ("en", "ja")}
+    right = dict(zip(("en", "ja"), references("kftt", request, tmp_path, "en", "ja"), strict=True))
     small, english, japanese = (
         read_lines(RESULTS / f"kftt_{name}_1.txt") for name in ("ja_en_small", "ja_en", "en_ja")
     )

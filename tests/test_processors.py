@@ -14,14 +14,7 @@ FILES = [f"tests/test_{name}.py" for name in ("bench", "packed", "run", "system"
 
 @pytest.mark.parametrize(("name", "said"), [("avx2", "AVX2, without bf16"), ("sse", "DEFAULT, without bf16")])
 def test_as_on_an_older_processor(name: str, said: str) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-m",
-        "processor and not gpu",
-        *(f"tests/test_{file}.py" for file in FILES),
-    ]
+    command = [sys.executable, "-m", "pytest", "-m", "processor and not gpu", *FILES]
     environment = os.environ | PROCESSORS[name]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     assert done.returncode == 0, done.stdout

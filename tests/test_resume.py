@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -68,6 +70,12 @@ def sentences(n: int = 48, seed: int = 0) -> TokenArray:
 
 def documents(n: int = 48) -> DocumentTokens:
     return DocumentTokens.of(sentences(n), [Document(str(i), 4) for i in range(n // 4)])
+
+
+@pytest.fixture(autouse=True)
+def _no_return_of_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After many other tests it takes up to a twentieth of a second each time."""
+    monkeypatch.setattr("train.return_freed_memory", Mock())
 
 
 EVERYTHING = replace(FAST, kind="muon", ema_decay=0.9, weight_decay=0.01)
@@ -275,8 +283,8 @@ def fit(trainer: Trainer, case: Case, witness: Witness) -> list[dict[str, Any]]:
 
 def what_two_come_to(rank: int, store: str) -> dict[str, Any]:
     """What one of two processes, which exchange by gloo, comes to in one training after another."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    patience = timedelta(minutes=5)  # until the other has begun, and for each exchange
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=patience)
     found, processes = dict[str, Any](), Processes(rank, 2)
 
     def begun(case: Case) -> tuple[Trainer, Witness]:
@@ -311,10 +319,11 @@ def what_two_come_to(rank: int, store: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
-    store = tmp_path_factory.mktemp("two") / "store"
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        first, second = pool.map(what_two_come_to, (0, 1), [str(store)] * 2, timeout=300)
-    return first, second
+    """This process, and one that it starts."""
+    store, spawn = str(tmp_path_factory.mktemp("two") / "store"), multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        second = pool.submit(what_two_come_to, 1, store)
+        return what_two_come_to(0, store), second.result()
 
 
 @pytest.mark.parametrize("case_of", CASES)

@@ -2,15 +2,12 @@
 
 import json
 import os
-import pty
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,14 +88,24 @@ optimizer: {peak_lr: 0.01, warmup_steps: 10}
 training: {max_steps: 6, validate_every: 3, report_every: 2, precision: fp32, device: cpu}
 search: {beam_size: 2, max_ratio: 1.0}
 """
-# A word @NAME is the run of that name. Pictures, which take long, are drawn at the end of `tiny` alone, and
-# fail in `kinds`.
+# All in one process, as each one takes seconds to import torch. A word @NAME is the run of that name. Pictures, which
+# take long, are drawn at the end of `tiny` alone, and fail in `kinds`. `stopped` is a copy of `tiny` that goes on until
+# SIGTERM comes at step 16, in its second epoch; `asked` is begun and not begun at a terminal.
 RUN = """
+import io
+import os
+import runpy
+import shutil
+import signal
 import sys
 import train
-from const.path import PICKLES
-from unittest.mock import Mock
+from const.path import PICKLES, ROOT
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest.mock import Mock, patch
+from utils.command import run_command
 from utils.task import translation
+from utils.training.report import JsonlLog
 
 def draw_curves(picture, progress, validation, draw=train.CurvePicture.on_validation):
     assert "kinds-" not in str(picture._picture), "no font"
@@ -128,6 +135,39 @@ except ValueError as error:
     print("refused:", error)
 translation.translation_scores = scores
 run("--resume", "@unscored")
+
+def killed_at_16(log, progress, report, write=JsonlLog.on_step):
+    write(log, progress, report)
+    if progress.step == 16:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+def ended(name, command, shown):
+    with redirect_stdout(shown), redirect_stderr(shown):
+        try:
+            command()
+        except SystemExit as end:
+            print("status", end.code)
+    Path({home!r}, name + ".txt").write_text(shown.getvalue(), encoding="utf-8")
+
+(tiny,) = PICKLES.glob("tiny-*")
+shutil.copytree(tiny, PICKLES / "stopped")
+bounds = "--training.max_steps 2000 --training.validate_every 2000".split()
+sys.argv = ["train.py", "--resume", str(PICKLES / "stopped"), *bounds]
+with patch.object(JsonlLog, "on_step", killed_at_16):
+    ended("stopped", lambda: runpy.run_path(str(ROOT / "train.py"), run_name="__main__"), io.StringIO())
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+def ask():
+    new = [*{commands!r}[0], "--name", "asked"]
+    for argv in (new, [*new, "--dry-run"], ["--resume", "@asked", "--training.max_steps", "7"]):
+        run(*argv)
+    run_command("train.py", lambda: run(*new))
+
+train.LONG_FOR_A_CPU, sys.stdin = 0, Terminal("y\\n\\n")
+ended("asked", ask, Terminal())
 """
 
 
@@ -179,7 +219,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for name, lines in texts.items():
         (home / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    out = finished(run_python("-c", RUN.format(commands=commands(home)), home=home))
+    out = finished(run_python("-c", RUN.format(commands=commands(home), home=str(home)), home=home))
     (home / "said.txt").write_text(out, encoding="utf-8")
     return home
 
@@ -194,15 +234,8 @@ def run(home: Path, name: str = "tiny") -> Path:
     return folder
 
 
-def said(home: Path) -> str:
-    return (home / "said.txt").read_text(encoding="utf-8")
-
-
-def copied(home: Path, place: Path, run_too: bool = False) -> Path:
-    shutil.copytree(home / "corpus", place / "corpus")
-    if run_too:
-        shutil.copytree(run(home), place / "pickles" / run(home).name)
-    return place
+def said(home: Path, name: str = "said") -> str:
+    return (home / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def test_two_text_files_become_a_run_folder_that_holds_everything(home: Path) -> None:
@@ -309,30 +342,21 @@ def test_a_dry_run_leaves_nothing_and_pictures_are_only_decoration(home: Path) -
     assert run(home, "kinds").joinpath("test.json").is_file()
 
 
-def test_a_run_goes_on_until_it_is_stopped_and_says_how_to_resume(home: Path, tmp_path: Path) -> None:
-    folder = run(copied(home, tmp_path, run_too=True))
-    bounds = ("--training.max_steps", "1000000", "--training.validate_every", "1000000")
-    endless = run_python("train.py", "--resume", *bounds, home=tmp_path)
-    patience = time.monotonic() + 300
-    while read_log(folder / "log.jsonl")[-1][1]["step"] < 16:  # in its second epoch
-        assert time.monotonic() < patience
-        assert endless.poll() is None, endless.communicate()
-        time.sleep(0.05)
-    endless.send_signal(signal.SIGTERM)
-    out = finished(endless, 130)
+def test_a_run_goes_on_until_it_is_stopped_and_says_how_to_resume(home: Path) -> None:
+    folder, out = home / "pickles" / "stopped", said(home, "stopped")
     assert "Resuming from step 6\n" in out
     assert f"Run folder: {folder}\n" in out
+    assert out.endswith("\nstatus 130\n")
     ((step, command),) = re.findall(r"Stopped at step (\d+); resume with: (.+)\n", out)
     python, program, *arguments = shlex.split(command)
     assert Path(python).samefile(sys.executable)
     assert Path(program).samefile(ROOT / "train.py")
     assert read_arguments(arguments).resume == folder
     progress = newest(folder)["progress"]
-    assert progress["step"] == int(step) >= 16
+    assert progress["step"] == int(step) == 16
     assert progress["epoch"] > 0
     steps = [record["step"] for record in timeless(folder / "log.jsonl") if record["kind"] == "train"]
-    assert steps == list(range(2, int(step) + 1, 2))
-    assert len(list(tmp_path.glob("pickles/*"))) == 1
+    assert steps == list(range(2, 17, 2))
 
 
 def test_a_training_that_is_long_for_a_cpu_says_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,45 +377,18 @@ def test_a_training_that_is_long_for_a_cpu_says_how_long(monkeypatch: pytest.Mon
     assert not train.long_for_a_cpu(trainer, epoch, len(epoch))
 
 
-ASKED = """
-import sys
-import train
-from utils.command import run_command
-
-train.LONG_FOR_A_CPU = 0
-for argv in {commands!r}:
-    sys.argv = ["train.py", *argv]
-    train.main()
-sys.argv = ["train.py", *{commands!r}[0]]
-run_command("train.py", train.main)
-"""
-
-
-def test_a_long_training_is_begun_on_a_cpu_only_if_that_is_meant(home: Path, tmp_path: Path) -> None:
+def test_a_long_training_is_begun_on_a_cpu_only_if_that_is_meant(home: Path) -> None:
     """Asked at the terminal; neither a dry run nor a resume asks."""
-    copied(home, tmp_path)
-    new, more = [*settings(home)], ["--resume", "--training.max_steps", "7"]
-    ours, theirs = pty.openpty()
-    program, places = ASKED.format(commands=[new, [*new, "--dry-run"], more]), environment(tmp_path)
-    command = [sys.executable, "-c", program]
-    with subprocess.Popen(command, cwd=ROOT, env=places, stdin=theirs, stdout=theirs, stderr=theirs) as asking:
-        os.close(theirs)
-        os.write(ours, b"y\n\n")
-        shown = b""
-        with suppress(OSError):  # at its end
-            while read := os.read(ours, 4096):
-                shown += read
-    os.close(ours)
-    assert asking.returncode == 130, shown.decode()
-    assert shown.count(b"on this CPU, validations not included") == 4
-    assert shown.count(b"all the same? [y/N]") == shown.count(b"Run folder") == 2  # asked twice; begun and resumed
-    assert newest(run(tmp_path))["progress"]["step"] == 7
-    assert len(list(tmp_path.glob("pickles/*"))) == 1
+    shown = said(home, "asked")
+    assert shown.endswith("train.py: interrupted\nstatus 130\n")
+    assert shown.count("on this CPU, validations not included") == 4
+    assert shown.count("all the same? [y/N]") == shown.count("Run folder") == 2  # asked twice; begun and resumed
+    assert newest(run(home, "asked"))["progress"]["step"] == 7
 
 
 @pytest.mark.slow
 def test_a_trunk_of_both_directions_and_its_branch_resume_bit_for_bit(home: Path, tmp_path: Path) -> None:
-    copied(home, tmp_path)
+    shutil.copytree(home / "corpus", tmp_path / "corpus")
 
     def again(run: Path, *options: str) -> bool:
         """Whether a run that is resumed from its last checkpoint but one ends as it did."""
@@ -426,7 +423,7 @@ def test_a_trunk_of_both_directions_and_its_branch_resume_bit_for_bit(home: Path
 @pytest.mark.slow
 def test_two_processes_are_one(home: Path, tmp_path: Path) -> None:
     """Dropout too: a batch's draws are its own, whichever process learns from it."""
-    copied(home, tmp_path)
+    shutil.copytree(home / "corpus", tmp_path / "corpus")
     shared = """--batch.accumulate 2 --batch.tokens_per_batch 100 --optimizer.kind muon --optimizer.ema_decay 0.8
         --model.attention_dropout 0.1 --training.max_steps 8 --training.report_every 1"""
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")

@@ -141,7 +141,8 @@ def sentence_split(fillers: Mapping[str, Word]) -> str | None:
 def draw(construction: Construction, rng: random.Random) -> dict[str, list[dict[str, Word]]]:
     """Draw the words of different sentences of one construction in random order, separately for each split."""
     drawn: dict[str, list[dict[str, Word]]] = {split: [] for split in SIZES}
-    for index in dict.fromkeys(int(rng.random() * construction.capacity) for _ in range(DRAWS)):
+    capacity = construction.capacity  # computed once, not for each draw
+    for index in dict.fromkeys(int(rng.random() * capacity) for _ in range(DRAWS)):
         fillers = construction.fillers(index)
         if split := sentence_split(fillers):
             drawn[split].append(fillers)
