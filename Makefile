@@ -26,7 +26,7 @@ $(POETRY):
 	$(POETRY) install --no-interaction --compile
 	touch $@
 
-demo: install  ## train on the embedded corpus, translate, draw: about four minutes
+demo: install  ## train on the embedded corpus, translate, draw: about two minutes
 	$(RUN) python train.py --config demo
 
 test: install  ## run the tests, on all processors

@@ -325,7 +325,7 @@ def _own_recipe(options: Mapping[str, str]) -> tuple[Layer, str]:
 
 
 _EXAMPLES = """examples:
-  python train.py --config demo                                   four minutes, no download
+  python train.py --config demo                                   two minutes, no download
   python train.py --config kftt_ja_en_small                       KFTT on a CPU
   python train.py --data.archive kftt-data-1.0.tar.gz             KFTT from a local archive
   python train.py --data.src my.ja --data.tgt my.en --name mine   two files of your own, settings by their size
