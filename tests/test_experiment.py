@@ -49,7 +49,7 @@ pytestmark = no_warning
 SEARCH = """
 name: tiny
 preset: const/preset/demo.yaml
-options: {training.max_steps: 30}
+options: {training.max_steps: 30, optimizer.warmup_steps: 1}
 space:
   optimizer.peak_lr: {low: 1e-3, high: 0.1, log: true}
   model.d_ff: {choices: [16, 32]}
@@ -61,7 +61,7 @@ seed: 1
 SWITCHES = """
 name: tiny
 preset: const/preset/demo.yaml
-options: {training.max_steps: 4, optimizer.clip_norm: null, optimizer.betas: [0.5, 0.75]}
+options: {training.max_steps: 4, optimizer.warmup_steps: 1, optimizer.clip_norm: null, optimizer.betas: [0.5, 0.75]}
 seeds: [1, 2]
 switches:
   norm:
@@ -222,7 +222,12 @@ def test_a_trial_trains_with_what_it_has_drawn_and_is_worth_its_best_validation(
     world = World(lambda _, step, __: {10: 5.0, 20: 8.0, 30: 7.0}[step])
     (trial,), (options,) = start(world, 1).trials(), world.options["tiny-0"]
     assert float(options.pop("optimizer.peak_lr")) == trial.params["optimizer.peak_lr"]
-    expected = {"training.select_by": "bleu", "training.max_steps": "30", "model.d_ff": trial.params["model.d_ff"]}
+    expected = {
+        "training.select_by": "bleu",
+        "training.max_steps": "30",
+        "optimizer.warmup_steps": "1",
+        "model.d_ff": trial.params["model.d_ff"],
+    }
     assert options == expected
     assert (trial.value, trial.intermediate_values) == (8, {10: 5, 20: 8, 30: 7})
     assert len(start(world, 1).trials()) == 1  # a repeated command adds nothing
@@ -326,7 +331,7 @@ def test_only_studies_of_the_same_settings_share_trials(start: Start) -> None:
     start(World(), 0, ("seed: 1", "seed: 7"), MEDIAN)
     earlier = {  # numbers and lists, where text is kept now
         "preset": yaml.safe_load((ROOT / "const/preset/demo.yaml").read_text(encoding="utf-8")),
-        "options": {"training.max_steps": 30},
+        "options": {"training.max_steps": 30, "optimizer.warmup_steps": 1},
         "space": {
             "optimizer.peak_lr": {"low": 0.001, "high": 0.1, "log": True, "step": None},
             "model.d_ff": {"choices": [16, 32]},
