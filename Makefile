@@ -30,7 +30,7 @@ demo: install  ## train on the embedded corpus, translate, draw: about two minut
 	$(RUN) python train.py --config demo
 
 test: install  ## run the tests, on all processors
-	$(RUN) pytest -n auto --maxprocesses 8 --dist loadfile
+	$(RUN) pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 rehearse: install  ## the tests and the demo as on an older processor: AS=avx2 or AS=sse
 	env $$(python3 -m tests.processors $(or $(AS),avx2)) $(MAKE) test demo

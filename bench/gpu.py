@@ -5,15 +5,17 @@ Nothing but this project's packages for training is needed, and all that is wort
 """
 
 import os
+import runpy
 import signal
-import subprocess
 import sys
 import tarfile
 import time
 from collections.abc import Mapping, Sequence
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -117,6 +119,21 @@ def build_parser() -> Parser:
     return parser
 
 
+def run_python(command: Sequence[str], log: Path) -> None:
+    """Be `python COMMAND`, from the folder of the project; both outputs go to a log."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.chdir(ROOT)
+    is_module = command[0] == "-m"
+    sys.argv = list(command[is_module:])
+    sys.path.insert(0, str(ROOT))
+    if is_module:
+        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(command[0], run_name="__main__")
+
+
 class Bench:
     """Runs this project's commands one after the other or side by side, until a deadline."""
 
@@ -126,25 +143,29 @@ class Bench:
         self.deadline = self.begin + 60 * minutes
         self.work = out / "work"  # all that is not worth keeping
         self.corpus, self.pickles, self.speeds = (self.work / name for name in ("corpus", "pickles", "speed.json"))
-        self.environment = {"MIYAKO_CORPUS": str(self.corpus), "MIYAKO_PICKLES": str(self.pickles)}
         self.work.mkdir(parents=True)
+        os.environ |= {"MIYAKO_CORPUS": str(self.corpus), "MIYAKO_PICKLES": str(self.pickles)}  # of the commands
         if scale is SMALL:
-            self.environment["OMP_NUM_THREADS"] = "1"
+            os.environ["OMP_NUM_THREADS"] = "1"
+        # a process that has imported what takes seconds, and of which each command begins as a copy
+        self.processes = get_context("forkserver")
+        self.processes.set_forkserver_preload(["torch", "torch._dynamo", "matplotlib.pyplot", "sacrebleu"])
 
     def say(self, text: str) -> None:
         """Print a line with the seconds since the beginning."""
         print_above_bars(f"{time.monotonic() - self.begin:6.1f} s  {text}")
 
-    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, *command: str) -> BaseProcess:
         """Start a command of Python; what it prints goes to a log of this name."""
         self.say(f"{name}: {' '.join(command)}")
-        with (self.work / f"{name}.log").open("wb") as log:
-            environment, both = os.environ | self.environment, subprocess.STDOUT
-            return subprocess.Popen([sys.executable, *command], cwd=ROOT, env=environment, stdout=log, stderr=both)
+        process = self.processes.Process(target=run_python, args=(command, self.work / f"{name}.log"))
+        process.start()
+        return process
 
-    def finish(self, name: str, process: subprocess.Popen[bytes], accepted: Sequence[int] = (0,)) -> None:
+    def finish(self, name: str, process: BaseProcess, accepted: Sequence[int | None] = (0,)) -> None:
         """Wait for a command, and fail with the end of its log if it has failed."""
-        code = process.wait()
+        process.join()
+        code = process.exitcode
         lines = (self.work / f"{name}.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
         if code not in accepted:
             raise ValueError(f"{name} ended with status {code}:\n" + "\n".join(lines[-15:]))
@@ -195,9 +216,9 @@ class Bench:
     def train_trunk(self, settings: Path, end: float) -> None:
         """Train the trunk until a time of the monotonic clock, or for a number of updates if the scale gives one."""
         trunk, steps = self.start("trunk", "train.py", "--config", str(settings)), self.scale.trunk_steps
-        while trunk.poll() is None:
+        while trunk.is_alive():
             if self.updates() >= steps if steps else time.monotonic() >= end:
-                trunk.send_signal(signal.SIGINT)  # it saves its state
+                os.kill(cast(int, trunk.pid), signal.SIGINT)  # it saves its state
                 break
             time.sleep(0.1)
         self.finish("trunk", trunk, (0, INTERRUPTED))
@@ -211,7 +232,7 @@ class Bench:
         """Run a command for each direction, side by side."""
         processes = {name + step: self.start(name + step, *command) for name, command in commands.items()}
         for process in processes.values():  # both, before a failure of one is reported
-            process.wait()
+            process.join()
         for name, process in processes.items():
             self.finish(name, process)
 

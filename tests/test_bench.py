@@ -441,11 +441,16 @@ def test_the_time_of_a_run_on_a_gpu_is_shared_out(tmp_path: Path, monkeypatch: p
     clock, commands = [1000.0], dict[str, tuple[str, ...]]()
 
     class Process:
-        def poll(self) -> None:
+        pid = 42
+
+        def is_alive(self) -> bool:
             clock[0] += 1
+            return True
 
-        send_signal = Mock()
-
+    kill = Mock()
+    monkeypatch.setattr(os, "kill", kill)
+    for name in ("MIYAKO_CORPUS", "MIYAKO_PICKLES"):
+        monkeypatch.setenv(name, "")  # restored afterwards
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(time, "sleep", lambda _: None)
     bench = gpu.Bench(tmp_path, minutes=9, scale=gpu.FULL)
@@ -460,7 +465,7 @@ def test_the_time_of_a_run_on_a_gpu_is_shared_out(tmp_path: Path, monkeypatch: p
     bench.train(None, 4)
     left = 540 - gpu.FULL.test - 2 * gpu.FULL.start
     assert clock[0] - 1000 == pytest.approx(gpu.FULL.start + 0.4 * left, abs=1)
-    Process.send_signal.assert_called_once_with(signal.SIGINT)
+    kill.assert_called_once_with(42, signal.SIGINT)
     minutes = 2.5 + (1540 - clock[0] - gpu.FULL.test - gpu.FULL.start) / 60
     assert f"--training.max_minutes={round(minutes, 2)}" in commands["kftt_ja_en"]
     assert {"tests", "prepare", "speed"} < commands.keys()
@@ -472,7 +477,9 @@ def test_the_time_of_a_run_on_a_gpu_is_shared_out(tmp_path: Path, monkeypatch: p
 def test_the_speed_of_a_gpu_is_part_of_what_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench = gpu.Bench(tmp_path, minutes=1, scale=gpu.SMALL)
+    for name in ("MIYAKO_CORPUS", "MIYAKO_PICKLES"):
+        monkeypatch.setenv(name, "")  # restored afterwards
+    bench = gpu.Bench(tmp_path, minutes=1, scale=gpu.FULL)
     runs = {name: {"target_tokens": 1, "tokens_per_second": 2.0, "bleu": 3.0} for name in gpu.DIRECTIONS}
     monkeypatch.setattr(bench, "results", lambda: runs)
     found = [asdict(trained(train.Setting(OURS, "bf16"), 500.0))]
