@@ -85,8 +85,9 @@ def understand(words: Sequence[str]) -> None:
     """Fail where a command names what is not there, or options that it does not have; in the project's folder."""
     program, name, *arguments = words
     if program == "make":
-        targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
-        assert {name, *arguments} <= set(targets)
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        targets = {*re.findall(r"^([a-z]+):", makefile, re.M), *re.findall(r"\$\(([A-Z]+)\)", makefile)}
+        assert {word.partition("=")[0] for word in (name, *arguments)} <= targets
         return
     if name == "-m":
         name, *arguments = arguments
