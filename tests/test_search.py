@@ -43,8 +43,9 @@ from utils.search.forced import (
 )
 from utils.search.glossary import Glossary, Wanted
 from utils.search.inspection import Inspector, join_words
+from utils.search.request import Request
 from utils.search.sampling import candidates, greedy_search, inverse_cdf, sample
-from utils.search.translator import Request, Translator, by_expected_chrf, pairwise_chrf, within_budget
+from utils.search.translator import Translator, by_expected_chrf, pairwise_chrf, within_budget
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, id_of_each
 
 CPU = torch.device("cpu")

@@ -12,7 +12,8 @@ from const.token import BOS, EOS, PAD, UNK
 from utils.command import needing_group
 from utils.export import EXPORTED
 from utils.search.inspection import Inspector
-from utils.search.translator import Ids, Request, Translator
+from utils.search.request import Ids, Request
+from utils.search.translator import Translator
 from utils.text.tokenizer import TokenizerPair, every_token, load_tokenizers
 from utils.text.words import plain_text
 

@@ -15,7 +15,7 @@ from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.batch import padded
 from utils.search.constraint import NEVER, NO_NUMBERS, Constraint, Searchable, StateT, next_log_probs
 from utils.search.glossary import Progress, Wanted
-from utils.search.translator import Request
+from utils.search.request import Request
 
 _CHUNK = 64
 _FEW = 2**14  # numbers; for fewer, topk is faster than any detour

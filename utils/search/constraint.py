@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from const.token import EOS_ID, PAD_ID
-from utils.search.translator import Request
+from utils.search.request import Request
 
 
 class State(Protocol):

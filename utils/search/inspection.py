@@ -10,7 +10,8 @@ from unicodedata import normalize
 import numpy as np
 
 from const.token import EOS, UNK_ID
-from utils.search.translator import Ids, Piece, Translation, Translator
+from utils.search.request import Ids
+from utils.search.translator import Piece, Translation, Translator
 from utils.text.markup import Span, SpanLinks
 
 if TYPE_CHECKING:  # with torch, which takes seconds to import, as inspecting with CTranslate2 need not

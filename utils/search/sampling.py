@@ -13,7 +13,7 @@ from utils.dataset.batch import padded
 from utils.dataset.masked import uniform
 from utils.search.beam import drop_finished, largest
 from utils.search.constraint import NEVER, NO_NUMBERS, Constraint, Searchable, StateT, next_log_probs
-from utils.search.translator import Request
+from utils.search.request import Request
 
 # log-probabilities (N, W, V), the numbers of these sentences (N,), and the number of tokens so far -> tokens (N, W)
 Choice = Callable[[Tensor, Tensor, int], Tensor]

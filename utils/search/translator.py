@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from config.data import primary_language
-from config.search import Bounds, Hypothesis, SamplingConfig, SearchConfig
+from config.search import Hypothesis, SamplingConfig, SearchConfig
 from const.token import UNK_ID
-from utils.search.glossary import Glossary, Wanted
+from utils.search.glossary import Glossary
+from utils.search.request import Request
 from utils.text.language import ADDRESS, UNSPACED
 from utils.text.sentence import split_long, split_sentences
 from utils.text.tokenizer import TokenizerPair
@@ -24,24 +25,8 @@ if TYPE_CHECKING:
     from utils.search.beam import BeamStep
     from utils.search.constraint import Searchable
 
-Ids = Sequence[Sequence[int]]  # of several texts, without <s> and </s>
 _ON_A_GPU = 8  # times as many tokens in a batch: the launches of a step take as long for a small one
 _MOST_PIECES = 2**20  # no text is split into more
-
-
-class Request(NamedTuple):
-    """A source to be searched a translation for, and what the translation must be like."""
-
-    source: Sequence[int]  # ids without </s>
-    bounds: Bounds  # a prefix that is longer extends them
-    prefix: Sequence[int] = ()  # tokens that it begins with
-    number: int = 0  # of the source in the whole input, by which samples differ
-    wanted: Wanted | None = None  # terms that it has
-
-    @property
-    def most(self) -> int:
-        """Most tokens of the translation, </s> included."""
-        return max(self.bounds.most, len(self.prefix) + 1)
 
 
 class Candidate(NamedTuple):
