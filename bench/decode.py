@@ -6,19 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 import ctranslate2
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from bench.measure import benchmark_parser, in_own_process, in_rounds, precisions, publish
 from bench.results import decode_table
 from config.training import InferencePrecision
-from const.token import PAD_ID
-from layers.mask import padding_mask
-from models.transformer import Transformer
+from models.stepwise import Recomputing
 from utils.command import Parser, require_options_at_least, run_command
 from utils.dataset.corpus import prepare_to_score
 from utils.dataset.text import read_parallel
@@ -76,36 +72,6 @@ class Measurement:
     tokens_per_s: float  # target tokens without </s>
     peak_mib: float  # of the process
     translations: list[list[int]]
-
-
-class RecomputingState(NamedTuple):
-    """All tokens so far, and the whole source in every row."""
-
-    memory: Float[Tensor, "R S D"]
-    mask: Bool[Tensor, "R 1 1 S"]
-    tokens: Int[Tensor, "R t"]
-
-    def select(self, rows: Int[Tensor, "N W"]) -> "RecomputingState":
-        """Copy the rows."""
-        return RecomputingState(*(tensor.index_select(0, rows.flatten()) for tensor in self))
-
-
-class Recomputing:
-    """Searchable that recomputes the whole prefix at each step, as a loop over a model's `forward` does."""
-
-    def __init__(self, model: Transformer) -> None:
-        self.model = model
-
-    def start(self, src: Int[Tensor, "N S"]) -> RecomputingState:
-        """Read the sources."""
-        tokens = torch.empty(len(src), 0, dtype=torch.long)
-        return RecomputingState(self.model.encode(src), padding_mask(src, PAD_ID), tokens)
-
-    def step(self, tokens: Int[Tensor, " R"], state: RecomputingState) -> tuple[Float[Tensor, "R V"], RecomputingState]:
-        """Decode everything up to the new token again."""
-        state = state._replace(tokens=torch.cat([state.tokens, tokens[:, None]], 1))
-        x = self.model.decode(state.tokens, state.memory, state.mask)
-        return self.model.output(x[:, -1]), state
 
 
 def our_translator(setting: Setting, job: Job) -> Translator:

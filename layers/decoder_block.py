@@ -31,35 +31,28 @@ class DecoderBlock(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "B T D"],
-        memory: Float[Tensor, "B S D"],
-        mask: Bool[Tensor, "..."] | None = None,
-        memory_mask: Bool[Tensor, "..."] | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        """Process all target positions at once; `mask` hides the future from them."""
-        x = self.around_self(x, lambda x: self.self_attention(x, x, mask))
-        x = self.around_cross(x, lambda x: self.cross_attention(x, memory, memory_mask))
-        return self.around_feed(x, self.feed_forward)
-
-    def step(
-        self,
-        x: Float[Tensor, "R 1 D"],
-        past: KeyValue,
+        x: Float[Tensor, "R T D"],
         source: KeyValue,
+        mask: Bool[Tensor, "..."] | None = None,
         source_mask: Bool[Tensor, "..."] | None = None,
-    ) -> tuple[Float[Tensor, "R 1 D"], KeyValue]:
-        """Process one more target position for each of R rows, R a multiple of the N sentences that `source` holds.
+        past: KeyValue | None = None,
+    ) -> tuple[Float[Tensor, "R T D"], KeyValue]:
+        """Process T more target positions of R rows; return the output, and `past` with these positions appended.
 
-        The rows of a sentence (its beams) are adjacent. They attend to its source as R / N queries side by side, so
-        that the source is never repeated. Returned are the output, and `past` with this position appended.
+        R is a multiple of the N sentences that `source` holds. The rows of a sentence (its beams) are adjacent, and
+        attend to its source as queries side by side, so that the source is never repeated.
         """
 
-        def attend_self(x: Tensor) -> Tensor:
-            nonlocal past
-            past = past.append(self.self_attention.project(x, start=past.key.size(2)))
-            return self.self_attention.attend(x, past)
+        longer: KeyValue
 
-        beams = source.key.size(0), -1, x.size(-1)
+        def attend_self(x: Tensor) -> Tensor:
+            nonlocal longer
+            longer = self.self_attention.project(x, past)
+            return self.self_attention.attend(x, longer, mask)
+
+        beams = len(source.key), -1, x.size(-1)
         x = self.around_self(x, attend_self)
-        x = self.around_cross(x, lambda x: self.cross_attention.attend(x.view(beams), source, source_mask).view_as(x))
-        return self.around_feed(x, self.feed_forward), past
+        x = self.around_cross(
+            x, lambda x: self.cross_attention.attend(x.reshape(beams), source, source_mask).view_as(x)
+        )
+        return self.around_feed(x, self.feed_forward), longer

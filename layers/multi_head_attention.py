@@ -63,10 +63,12 @@ class MultiHeadAttention(nn.Module):
         """Attend from x to memory; where memory is x, this is self-attention."""
         return self.attend(x, self.project(memory), mask)
 
-    def project(self, memory: Float[Tensor, "B S D"], start: int = 0) -> KeyValue:
-        """Project the keys and values of memory, from position `start`, once; they may be attended to many times."""
+    def project(self, memory: Float[Tensor, "B S D"], past: KeyValue | None = None) -> KeyValue:
+        """Project the keys and values of memory once, behind those of `past`; they may be attended to many times."""
         key, value = map(self._split, self.key_value(memory).chunk(2, dim=-1))
-        return KeyValue(key if self.rotary is None else self.rotary(key, start), value)
+        if self.rotary is not None:
+            key = self.rotary(key, 0 if past is None else past.key.size(2))
+        return KeyValue(key, value) if past is None else past.append(KeyValue(key, value))
 
     def attend(
         self, x: Float[Tensor, "B T D"], kv: KeyValue, mask: Bool[Tensor, "..."] | None = None

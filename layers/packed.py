@@ -5,7 +5,6 @@ that is not packed translates as well, only slower; so does a block that is not 
 """
 
 import copy
-import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Literal, TypeVar, cast
@@ -29,7 +28,7 @@ _FEW_ROWS = 32  # so many attend on a CPU in single precision in less time than 
 _SMALL = 2**18  # multiplications in single precision that take less time than oneDNN takes to begin
 # of torch, but private: where a version lacks one, F.linear computes
 _OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
-_KNOWN = {MultiHeadAttention, FeedForward, Residual, nn.LayerNorm}  # what `PackedDecoderBlock.step` replaces
+_KNOWN = {MultiHeadAttention, FeedForward, Residual, nn.LayerNorm}  # what `PackedDecoderBlock` replaces
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -38,47 +37,19 @@ def packed(module: ModuleT, dtype: torch.dtype, int8: bool = False) -> ModuleT:
     """Return a copy for inference: its linear layers and decoder blocks are packed, everything else is unchanged.
 
     Nothing is shared with the original, which may continue training. A decoder block of another kind, or one with
-    another kind of attention, feed-forward layer or norm in it, or with a score bias, keeps its own `step`; so does one
-    whose code has been changed without its twin here, and a warning says so. `dtype` is as for `PackedLinear`; int8:
-    with `Int8Linear`.
+    another kind of attention, feed-forward layer or norm in it, or with a score bias, keeps its own `forward`. Whether
+    all the rest computes the same is for models/stepwise.py to find out. `dtype` is as for `PackedLinear`; int8: with
+    `Int8Linear`.
     """
     kind = Int8Linear if int8 else PackedLinear
     linears = (part for part in module.modules() if isinstance(part, nn.Linear))
     twin = copy.deepcopy(module, {id(linear): kind(linear, dtype) for linear in linears})
     known = {name: cast(DecoderBlock, part) for name, part in module.named_modules() if name and _is_known(part)}
-    if known and not _is_faithful(next(iter(known.values()))):
-        warnings.warn(
-            "PackedDecoderBlock.step computes something else than DecoderBlock.step and its layers, and is not used: "
-            "write it like them",
-            stacklevel=2,
-        )
-        return twin.eval()
     _fuse_relu(twin)
     for name, part in known.items():
         block = cast(DecoderBlock, twin.get_submodule(name))
         twin.set_submodule(name, packed_block(block, part.self_attention, dtype, kind))
     return twin.eval()
-
-
-@torch.no_grad()
-def _is_faithful(block: DecoderBlock) -> bool:
-    """Return whether a packed block still computes what the block does, whose code may have been edited: a millisecond.
-
-    Compared are two steps of two rows, in single precision and without dropout.
-    """
-    own = copy.deepcopy(block).eval().float()
-    linears = (part for part in own.modules() if isinstance(part, nn.Linear))
-    twin = copy.deepcopy(own, {id(linear): PackedLinear(linear, torch.float32) for linear in linears})
-    _fuse_relu(twin)
-    steps = own.step, packed_block(twin, own.self_attention, torch.float32).step
-    width, device = own.self_attention.query.in_features, own.self_attention.query.weight.device
-    x = torch.sin(torch.arange(6.0 * width, device=device)).view(2, 3, width)
-    source, past = own.cross_attention.project(x), own.self_attention.project(x[:, :1])
-    for kv in (past, past.select(torch.tensor([1, 0], device=device))):
-        ours, theirs = (step(x[:, 1:2], kv, source)[0] for step in steps)
-        if not torch.allclose(ours, theirs, atol=1e-3, rtol=1e-3):
-            return False
-    return True
 
 
 def _fuse_relu(module: nn.Module) -> None:
@@ -219,14 +190,17 @@ class PackedDecoderBlock(DecoderBlock):
         norms = [_normalised(each.norm) for each in around]
         self._before, self._after = (norms, nothing) if block.around_self.norm_first else (nothing, norms)
 
-    def step(
+    def forward(
         self,
-        x: Float[Tensor, "R 1 D"],
-        past: KeyValue,
+        x: Float[Tensor, "R T D"],
         source: KeyValue,
+        mask: Bool[Tensor, "..."] | None = None,
         source_mask: Bool[Tensor, "..."] | None = None,
-    ) -> tuple[Float[Tensor, "R 1 D"], KeyValue]:
-        """Process one more target position, as `DecoderBlock.step` does."""
+        past: KeyValue | None = None,
+    ) -> tuple[Float[Tensor, "R T D"], KeyValue]:
+        """Process one more target position in fewer operations; several as `DecoderBlock` does."""
+        if past is None or x.size(1) > 1:
+            return super().forward(x, source, mask, source_mask, past)
         three, write_self, look, write_source, widen, narrow = self._products
         attend_self, attend_source, bend = self._functions
         before_self, before_source, before_feed = self._before

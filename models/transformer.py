@@ -33,7 +33,7 @@ class TransformerState(NamedTuple):
 
     source: tuple[KeyValue, ...]  # one per layer, (N, H, S, K): once per sentence, never once per beam
     source_mask: Bool[Tensor, "N 1 1 S"] | None  # None: nothing is padded
-    past: tuple[KeyValue, ...]  # one per layer, (R, H, t, K)
+    past: tuple[KeyValue, ...]  # one per layer, (R, H, t, K); none before the first position
 
     def select(self, rows: Int[Tensor, "N W"]) -> "TransformerState":
         """Keep these rows: W for each sentence that stays, from that sentence's own rows.
@@ -119,7 +119,7 @@ class Transformer(nn.Module):
 
     def hidden(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         """Return the decoder's output, from which `output` makes logits."""
-        return self.decode(tgt, self.encode(src), padding_mask(src, PAD_ID))
+        return self.decode(tgt, self.before(self.encode(src), padding_mask(src, PAD_ID)))[0]
 
     def encode(self, src: Int[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
         """Encode the source; each position attends to all positions."""
@@ -129,25 +129,35 @@ class Transformer(nn.Module):
             x = block(x, mask)
         return self.encoder_norm(x)
 
-    def decode(
-        self, tgt: Int[Tensor, "B T"], memory: Float[Tensor, "B S D"], memory_mask: Bool[Tensor, "B 1 1 S"]
-    ) -> Float[Tensor, "B T D"]:
-        """Decode the target; each position attends to the source and to the target up to itself.
+    def before(
+        self, memory: Float[Tensor, "N S D"], source_mask: Bool[Tensor, "N 1 1 S"] | None = None
+    ) -> TransformerState:
+        """Return the state before the first target position, from what `encode` returned."""
+        source = tuple(cast(DecoderBlock, block).cross_attention.project(memory) for block in self.decoder)
+        return TransformerState(source, source_mask, ())
 
-        `memory` is what `encode` returned. Padding follows the real tokens, so the causal mask hides it from them.
+    def decode(
+        self, tgt: Int[Tensor, "R T"], state: TransformerState
+    ) -> tuple[Float[Tensor, "R T D"], TransformerState]:
+        """Decode T more positions: all of them in training, one in a step of a search.
+
+        Each attends to the source and to the target up to itself. Padding follows the real tokens, so the causal mask
+        hides it from them.
         """
-        mask = causal_mask(tgt.size(1), tgt.size(1), tgt.device)
-        x = self.tgt_positions(self.tgt_embedding(tgt))
-        for block in self.decoder:
-            x = block(x, memory, mask, memory_mask)
-        return self.decoder_norm(x)
+        begin, length = state.past[0].key.size(2) if state.past else 0, tgt.size(1)
+        mask = causal_mask(length, begin + length, tgt.device) if length > 1 else None
+        x = self.tgt_positions(self.tgt_embedding(tgt), start=begin)
+        past = []
+        for i, block in enumerate(self.decoder):
+            x, own = block(x, state.source[i], mask, state.source_mask, state.past[i] if state.past else None)
+            past.append(own)
+        return self.decoder_norm(x), state._replace(past=tuple(past))
 
     def start(self, src: Int[Tensor, "N S"]) -> TransformerState:
         """Encode N sources, ready for the first step, with one row each."""
-        memory = self.encode(src) if src.is_cuda else self._encode_slices(src)
-        projected = (cast(DecoderBlock, block).cross_attention.project(memory) for block in self.decoder)
+        state = self.before(self.encode(src) if src.is_cuda else self._encode_slices(src))
         # every step reads them: contiguous, head by head, not views of (N, S, D)
-        source = tuple(KeyValue(key.contiguous(), value.contiguous()) for key, value in projected)
+        source = tuple(KeyValue(key.contiguous(), value.contiguous()) for key, value in state.source)
         past = tuple(KeyValue(kv.key[:, :, :0], kv.value[:, :, :0]) for kv in source)  # length 0: no target token yet
         mask = padding_mask(src, PAD_ID)
         return TransformerState(source, mask if src.is_cuda or not mask.all() else None, past)  # a GPU would wait
@@ -165,12 +175,8 @@ class Transformer(nn.Module):
 
     def step(self, tokens: Int[Tensor, " R"], state: TransformerState) -> tuple[Float[Tensor, "R V"], TransformerState]:
         """Append one token to each row; return the logits of the next one, and the new state."""
-        x = self.tgt_positions(self.tgt_embedding(tokens[:, None]), start=state.past[0].key.size(2))
-        past = []
-        for block, own, source in zip(self.decoder, state.past, state.source, strict=True):
-            x, own = block.step(x, own, source, state.source_mask)  # type: ignore[operator]  # a ModuleList does not know what its modules are
-            past.append(own)
-        return self.output(self.decoder_norm(x[:, 0])), state._replace(past=tuple(past))
+        x, state = self.decode(tokens[:, None], state)
+        return self.output(x[:, 0]), state
 
 
 def _name_bert(_net: nn.Module, state: dict[str, Tensor], prefix: str, *_rest: object) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 import torch
@@ -299,7 +300,12 @@ def test_a_decoder_block_is_torchs_own_forward_and_back(
     masks = (padding_mask(TGT, 0) & causal_mask(T, T), padding_mask(SRC, 0)) if masked else (None, None)
     padding = {"tgt_key_padding_mask": TGT == 0, "memory_key_padding_mask": SRC == 0}
     hidden = padding | {"tgt_mask": ~causal_mask(T, T)} if masked else {}
-    assert_twin(lambda: ours(x, memory, *masks), theirs(x, memory, **hidden), x, memory)
+    own, cross = masks
+
+    def decoded() -> Tensor:
+        return cast(Tensor, ours(x, ours.cross_attention.project(memory), own, cross)[0])
+
+    assert_twin(decoded, theirs(x, memory, **hidden), x, memory)
 
 
 @norms
@@ -311,14 +317,16 @@ def test_a_cached_step_is_the_whole_at_every_position_and_beam(norm_first: bool,
     x = torch.randn(2 * beams, T, D, dtype=torch.float64)  # the beams of a sentence are adjacent
     memory = torch.randn(2, S, D, dtype=torch.float64)
     source_mask = padding_mask(SRC, 0)
-    whole = block(x, memory.repeat_interleave(beams, 0), causal_mask(T, T), source_mask.repeat_interleave(beams, 0))
-    source = block.cross_attention.project(memory)
-    past = block.self_attention.project(x[:, :0])
+    repeated = block.cross_attention.project(memory.repeat_interleave(beams, 0))
+    whole, _ = block(x, repeated, causal_mask(T, T), source_mask.repeat_interleave(beams, 0))
+    source, past = block.cross_attention.project(memory), None
     for t in range(T):
-        out, longer = block.step(x[:, t : t + 1], past, source, source_mask)
+        out, longer = block(x[:, t : t + 1], source, None, source_mask, past)
         torch.testing.assert_close(out, whole[:, t : t + 1])
-        assert past.key.size(2) == t  # a step does not change the state that it is given
+        assert past is None or past.key.size(2) == t  # a step does not change the state that it is given
         past = longer
+    both, _ = block(x[:, 1:3], source, causal_mask(2, 3), source_mask, block(x[:, :1], source, None, source_mask)[1])
+    torch.testing.assert_close(both, whole[:, 1:3])  # several positions behind others
 
 
 @norms
@@ -327,4 +335,5 @@ def test_dropout_is_around_all_three_sublayers(norm_first: bool, monkeypatch: py
     block = decoder_block(norm_first, fused=True, dropout=0.5)
     x, memory = torch.randn(2, T, D, dtype=torch.float64), torch.randn(2, S, D, dtype=torch.float64)
     norm = nn.LayerNorm(D).double()
-    torch.testing.assert_close(block(x, memory), x if norm_first else norm(norm(norm(x))))
+    out, _ = block(x, block.cross_attention.project(memory))
+    torch.testing.assert_close(out, x if norm_first else norm(norm(norm(x))))

@@ -17,6 +17,7 @@ from config.training import InferencePrecision
 from layers.packed import packed
 from models.bert import BertClassifier, BertForPreTraining
 from models.recurrent import EncoderDecoder, RecurrentTranslator
+from models.stepwise import stepwise
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from utils.config import (
@@ -94,7 +95,7 @@ class Run(NamedTuple):
 
     def translator(self, search: SearchConfig | None = None, precision: InferencePrecision = "auto") -> Translator:
         """Return a translator with the present weights; by default with the run's own search settings."""
-        return build_translator([self], search, precision=precision)
+        return build_translator([self], search, precision=precision, thorough=True)
 
 
 def build_network(config: TranslationConfig, src_vocab: int, tgt_vocab: int) -> EncoderDecoder:
@@ -128,6 +129,7 @@ def build_translator(
     sampling: SamplingConfig | None = None,
     minimum_bayes_risk: bool = False,
     precision: InferencePrecision = "auto",
+    thorough: bool = False,
 ) -> Translator:
     """Build a translator from one run, or from several that share a vocabulary as an ensemble, all on one device.
 
@@ -137,6 +139,7 @@ def build_translator(
         minimum_bayes_risk: order candidates by how much they agree.
         precision: of the matrix products; auto: what is fast here, whatever the runs were trained in; int8: of linear
             layers, all else in single precision.
+        thorough: as for `stepwise`.
     """
     first, device = runs[0], next(runs[0].model.parameters()).device
     for other in runs[1:]:
@@ -151,8 +154,7 @@ def build_translator(
                 "direction, and a --tag that both know"
             )
     require_precision(device, precision)
-    # copies for translating: their linear layers and their blocks' `step` are those of layers/packed.py
-    models = [packed(run.model, *packing(precision, device, run.config.model.d_model)) for run in runs]
+    models = [_searched(run.model, *packing(precision, device, run.config.model.d_model), thorough) for run in runs]
     model: Searchable[Any] = models[0] if len(models) == 1 else Ensemble(models)
     return Translator(
         model,
@@ -165,6 +167,12 @@ def build_translator(
         sampling,
         minimum_bayes_risk,
     )
+
+
+def _searched(model: EncoderDecoder, dtype: torch.dtype, int8: bool, thorough: bool) -> Searchable[Any]:
+    if isinstance(model, Transformer):
+        return stepwise(model, dtype, int8, thorough)
+    return packed(model, dtype, int8)
 
 
 class Trained(NamedTuple, Generic[RunConfigT, VocabularyT, NetT]):

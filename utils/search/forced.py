@@ -17,7 +17,8 @@ from layers.probe import recorded_calls, recorded_weights
 from models.recurrent import EncoderDecoder, RecurrentTranslator
 from utils.dataset.batch import padded
 from utils.search.constraint import NEVER, Searchable, StateT, next_log_probs
-from utils.search.translator import Ids, within_budget
+from utils.search.request import Ids
+from utils.search.translator import within_budget
 
 Links = list[tuple[int, int]]  # (source, target) positions, counted from 0
 
@@ -94,7 +95,7 @@ def layer_guesses(model: EncoderDecoder, src: Sequence[int], tgt: Sequence[int])
         return model(*pair).float()
     with recorded_calls(model.decoder) as calls:
         model.hidden(*pair)
-    return torch.cat([model.output(model.decoder_norm(x)).float() for _, x in calls])
+    return torch.cat([model.output(model.decoder_norm(x)).float() for _, (x, _past) in calls])
 
 
 # Attention: what every layer and head looks at, given a source text and its translation.
