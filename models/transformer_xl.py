@@ -47,10 +47,13 @@ class TransformerXL(nn.Module):
         self.blocks = nn.ModuleList(self._block() for _ in range(c.n_layers))
         self.output = nn.Linear(c.d_model, vocab, bias=not c.tie)
         initialise(self)
-        nn.init.normal_(self.u, std=0.02)
-        nn.init.normal_(self.v, std=0.02)
         if c.tie:
             tie(self.embedding, self.output)
+
+    def initialise(self) -> None:
+        """Set what no rule for all networks does."""
+        nn.init.normal_(self.u, std=0.02)
+        nn.init.normal_(self.v, std=0.02)
 
     def _block(self) -> EncoderBlock:
         c = self.config

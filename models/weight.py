@@ -1,6 +1,7 @@
 """Initialisation and tying of weights."""
 
 import math
+from typing import Any, cast
 
 from torch import nn
 
@@ -18,6 +19,9 @@ def initialise(module: nn.Module, initialisation: Initialisation = "unit_varianc
       tied to the output, gives logits of unit variance too; query, key and value are slices of one (3D, D) matrix.
     - xavier_uniform: tables of embeddings and positions are treated as any other matrix, and query, key and value as a
       (D, D) matrix each.
+
+    A layer that has a method `initialise()` has the last word on its weights. One that has parameters of its own, and
+    is none of torch's, needs it.
     """
     alone = initialisation == "xavier_uniform"
     for part in module.modules():
@@ -40,6 +44,21 @@ def initialise(module: nn.Module, initialisation: Initialisation = "unit_varianc
             bound = math.sqrt(6 / ((2 if alone else 4) * part.query.in_features))
             for projection in (part.query, part.key_value):
                 nn.init.uniform_(projection.weight, -bound, bound)
+    _ask_layers(module)
+
+
+def _ask_layers(module: nn.Module) -> None:
+    """Have layers initialise themselves that can; refuse a parameter that nothing has initialised."""
+    asked = [part for part in module.modules() if hasattr(part, "initialise")]
+    set_by_themselves = {parameter for part in asked for parameter in part.parameters(recurse=False)}
+    for name, part in module.named_modules():
+        if isinstance(part, nn.Linear | nn.Embedding | nn.LayerNorm) or type(part).__module__.startswith("torch.nn"):
+            continue  # by a rule above, or by torch
+        if own := [n for n, parameter in part.named_parameters(recurse=False) if parameter not in set_by_themselves]:
+            where = f"{name}.{own[0]}".lstrip(".")
+            raise ValueError(f"nothing initialises {where}: give {type(part).__name__} a method initialise() that does")
+    for part in asked:
+        cast(Any, part).initialise()
 
 
 def initialise_truncated(module: nn.Module, std: float) -> None:
@@ -57,6 +76,7 @@ def initialise_truncated(module: nn.Module, std: float) -> None:
             nn.init.ones_(part.weight)
         if isinstance(part, nn.Linear | nn.LayerNorm) and part.bias is not None:
             nn.init.zeros_(part.bias)
+    _ask_layers(module)
 
 
 def tie(owner: nn.Linear | nn.Embedding, *others: nn.Linear | nn.Embedding) -> None:

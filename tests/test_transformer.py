@@ -1,6 +1,7 @@
 """The whole network against nn.Transformer, its cached and packed steps against itself; its weights and sizes."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle, product
 from typing import Any, Literal, cast
@@ -478,6 +479,33 @@ def test_embeddings_leave_the_scaling_with_unit_variance_and_padding_is_the_only
         assert (weight == 0).all(1).nonzero().flatten().tolist() == zero_rows
         assert (weight * math.sqrt(D)).std().item() == pytest.approx(1, rel=0.03)
         assert weight.mean().abs() < 0.01
+
+
+class Gate(nn.Module):
+    """Closed at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = nn.Linear(D, D)
+        self.scale = nn.Parameter(torch.empty(D))
+
+
+class ClosedGate(Gate):
+    def initialise(self) -> None:
+        nn.init.zeros_(self.open.weight)
+        nn.init.ones_(self.scale)
+
+
+@pytest.mark.parametrize("rule", [initialise, lambda net: initialise_truncated(net, 0.02)], ids=["ours", "BERT's"])
+def test_a_layer_has_the_last_word_on_its_weights_and_none_is_forgotten(rule: Callable[[nn.Module], None]) -> None:
+    network = nn.Sequential(nn.Linear(D, D), ClosedGate())
+    rule(network)
+    gate = cast(ClosedGate, network[1])
+    assert not gate.open.weight.any()
+    assert (gate.scale == 1).all()
+    assert cast(nn.Linear, network[0]).weight.any()
+    with pytest.raises(ValueError, match=r"^nothing initialises 1\.scale: give Gate a method initialise\(\)"):
+        rule(nn.Sequential(nn.Linear(D, D), Gate()))
 
 
 @pytest.mark.parametrize("pad_id", [0, 3])
