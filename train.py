@@ -35,7 +35,7 @@ from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightS
 from utils.training.distributed import Interrupt, Processes, graceful_interrupt, joined_processes, own_device
 from utils.training.dry_run import Tracer, dry_run, explained_out_of_memory
 from utils.training.graph import GraphedPasses
-from utils.training.loss import Loss, Objective, mean_loss
+from utils.training.loss import Loss, Objective, mean_loss, require_true_gradients
 from utils.training.optimizer import Optimizer
 from utils.training.plan import Progress
 from utils.training.report import (
@@ -300,6 +300,7 @@ def new_trainer(task: Task, source: Path | None, processes: Processes, device: t
         init_from(net, source, config, log)
     if plan.compile:
         compile_blocks(net)
+    require_true_gradients()
     optimizer = Optimizer(net, config.optimizer.ending_at(plan.max_steps, plan.max_minutes), plan.precision)
     return Trainer(net, task.objective, optimizer, plan, processes)
 

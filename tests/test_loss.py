@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from utils.training.loss import (
     TranslationObjective,
     masked_language_loss,
     projected_cross_entropy,
+    require_true_gradients,
 )
 
 VOCAB = 13
@@ -235,3 +237,18 @@ def test_the_gradient_reaches_every_parameter() -> None:
     net = bert()
     masked_language_loss(net.train(), masked()).nats.backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in net.parameters())
+
+
+@pytest.mark.parametrize("term", ["smoothing", "divergence"])
+def test_a_loss_whose_gradient_is_not_that_of_its_value_is_refused(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_true_gradients()
+    own = module._cross_entropy
+
+    def edited(logits: Tensor, target: Tensor, smoothing: float, alpha: float, with_gradient: bool) -> Any:
+        nats, nll, gradient = own(logits, target, smoothing, alpha, with_gradient)
+        changed = nats + 0.01 * (logits**2).sum((0, 2)) * (term == "smoothing" or len(logits) == 2)
+        return changed, nll, gradient
+
+    monkeypatch.setattr(module, "_cross_entropy", edited)
+    with pytest.raises(ValueError, match="is not that of its value: change both alike"):
+        require_true_gradients()
