@@ -36,6 +36,7 @@ from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, load_toke
 from utils.training.checkpoint import FORMAT, changed_settings, difference, read_n_averaged
 from utils.training.distributed import Processes
 from utils.training.loss import Objective
+from utils.training.muon import hidden_matrices
 from utils.training.plan import Progress
 from utils.training.report import Observer, Validate, Validation
 
@@ -240,4 +241,8 @@ def describe(task: Task, net: nn.Module, epoch: Epoch, n_updates: int, n_process
     )
     if "target" in sizes:
         text += f", {epoch.n_dropped:,} pairs longer than {config.batch.max_tokens} tokens left out"
+    if config.optimizer.kind == "muon":
+        moved = hidden_matrices(net)
+        others = [name for name, p in net.named_parameters() if p.dim() > 1 and p not in moved]
+        text += f"\nMuon moves {len(moved)} matrices, Adam {', '.join(others)} and what is no matrix"
     return text

@@ -102,7 +102,12 @@ class Optimizer:
         device = self._parameters[0].device
         self.muon: Muon | None = None
         matrices = hidden_matrices(net) if config.kind == "muon" else {}
-        if matrices:
+        if config.kind == "muon":
+            if not matrices:
+                raise ValueError(
+                    "kind=muon finds no matrix in an EncoderBlock or DecoderBlock of this network: give "
+                    "--optimizer.kind adam, or name your kind of block in hidden_matrices of utils/training/muon.py"
+                )
             self.muon = Muon(matrices, config.momentum, config.weight_decay, product_dtype(precision))
         self.adam = build_adam([p for p in self._parameters if p not in matrices], config)
         self.average = None if config.ema_decay is None else MovingAverage(net, config.ema_decay)
