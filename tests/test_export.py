@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 from zipfile import ZipFile
@@ -21,7 +21,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from sentencepiece import SentencePieceProcessor
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import export
@@ -58,8 +58,8 @@ from utils.load import Run, load_run
 from utils.search.beam import beam_search
 from utils.search.forced import token_log_probs
 from utils.search.inspection import Inspector
+from utils.search.request import Request
 from utils.search.sampling import greedy_search
-from utils.search.translator import Request
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, train_tokenizers
 from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
@@ -330,6 +330,17 @@ def test_what_hugging_face_has_no_model_for_is_refused(
     run = for_hugging_face(tokenizer, replace(MODEL, **changes))
     with pytest.raises(ValueError, match=rf"^tiny cannot be a Pegasus or Marian of Hugging Face: [^\n]*{message}"):
         write_pegasus(run, tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("to", ["ctranslate2", "Pegasus"])
+def test_a_network_with_a_weight_that_has_no_place_there_is_refused(to: str, tmp_path: Path) -> None:
+    run = for_hugging_face(ONE, replace(MODEL, tie="all"))
+    block = cast(DecoderBlock, run.transformer.decoder[1])
+    block.feed_forward.add_module("gate", nn.Linear(4, 4))
+    write = partial(write_pegasus, run) if to == "Pegasus" else partial(to_ctranslate2, run.transformer, run.tokenizers)
+    with pytest.raises(ValueError, match=r"no place for decoder\.1\.feed_forward\.gate\.weight of this network"):
+        write(tmp_path)
     assert not [*tmp_path.iterdir()]
 
 

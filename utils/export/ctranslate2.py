@@ -79,7 +79,7 @@ def to_ctranslate2(
 
 def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
     """Return the network's weights under the names of CTranslate2."""
-    config = model.config
+    config, array = model.config, _Arrays(model)
     if model.bert is not None:
         raise ValueError(
             "CTranslate2 does not support a BERT as encoder: export to safetensors, or export a run trained without "
@@ -111,52 +111,67 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
         (spec.decoder, spec.decoder.embeddings, model.tgt_embedding, model.tgt_positions, model.decoder_norm),
     )
     for side, embedding, tokens, positions, norm in sides:
-        embedding.weight = _array(tokens.weight)
+        embedding.weight = array(tokens.weight)
         if config.positions != "rotary":
             table = positions.table.weight if isinstance(positions, LearnedPositionalEncoding) else positions.table
-            side.position_encodings.encodings = _array(cast(Tensor, table))
+            side.position_encodings.encodings = array(cast(Tensor, table))
         if isinstance(norm, nn.LayerNorm):
-            _set_norm(side.layer_norm, norm)
+            _set_norm(array, side.layer_norm, norm)
     for theirs, ours in zip(spec.encoder.layer, cast(Sequence[EncoderBlock], model.encoder), strict=True):
-        _set_block(theirs, ours)
+        _set_block(array, theirs, ours)
     for theirs, block in zip(spec.decoder.layer, cast(Sequence[DecoderBlock], model.decoder), strict=True):
-        _set_block(theirs, block)
+        _set_block(array, theirs, block)
         cross = block.cross_attention
-        _set_linears(theirs.attention.linear, (cross.query,), (cross.key_value,), (cross.output,))
-        _set_norm(theirs.attention.layer_norm, block.around_cross.norm)
-    _set_linears([spec.decoder.projection], (model.output,))
+        _set_linears(array, theirs.attention.linear, (cross.query,), (cross.key_value,), (cross.output,))
+        _set_norm(array, theirs.attention.layer_norm, block.around_cross.norm)
+    _set_linears(array, [spec.decoder.projection], (model.output,))
+    if unused := array.unused():
+        raise ValueError(f"CTranslate2 has no place for {unused[0]} of this network: export to safetensors")
     spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = BOS, EOS, UNK
     spec.config.decoder_start_token, spec.config.add_source_eos = BOS, True
     return spec
 
 
-def _array(*tensors: Tensor) -> NDArray[np.float32]:
-    """Concatenate tensors along their rows."""
-    return np.concatenate([tensor.detach().float().cpu().numpy() for tensor in tensors])
+class _Arrays:
+    """Makes arrays of a network's weights, and remembers which it has not been given."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._names = {parameter: name for name, parameter in model.named_parameters()}
+
+    def __call__(self, *tensors: Tensor) -> NDArray[np.float32]:
+        """Concatenate tensors along their rows."""
+        for tensor in tensors:
+            self._names.pop(cast(nn.Parameter, tensor), None)
+        return np.concatenate([tensor.detach().float().cpu().numpy() for tensor in tensors])
+
+    def unused(self) -> list[str]:
+        """Return the names of weights that no array was made of."""
+        return list(self._names.values())
 
 
-def _set_norm(theirs: common_spec.LayerNormSpec, ours: nn.LayerNorm) -> None:
-    theirs.gamma, theirs.beta = _array(ours.weight), _array(ours.bias)
+def _set_norm(array: _Arrays, theirs: common_spec.LayerNormSpec, ours: nn.LayerNorm) -> None:
+    theirs.gamma, theirs.beta = array(ours.weight), array(ours.bias)
 
 
-def _set_linears(theirs: Sequence[common_spec.LinearSpec], *ours: Sequence[nn.Linear]) -> None:
+def _set_linears(array: _Arrays, theirs: Sequence[common_spec.LinearSpec], *ours: Sequence[nn.Linear]) -> None:
     """Merge several linear layers of ours into each of theirs."""
     for spec, linears in zip(theirs, ours, strict=True):
-        spec.weight = _array(*(linear.weight for linear in linears))
+        spec.weight = array(*(linear.weight for linear in linears))
         if all(linear.bias is not None for linear in linears):
-            spec.bias = _array(*(linear.bias for linear in linears))
+            spec.bias = array(*(linear.bias for linear in linears))
 
 
 def _set_block(
+    array: _Arrays,
     theirs: transformer_spec.TransformerEncoderLayerSpec | transformer_spec.TransformerDecoderLayerSpec,
     ours: EncoderBlock | DecoderBlock,
 ) -> None:
     """Set what the blocks of both sides have."""
     attention, feed = ours.self_attention, ours.feed_forward
-    _set_linears(theirs.self_attention.linear, (attention.query, attention.key_value), (attention.output,))
-    _set_norm(theirs.self_attention.layer_norm, ours.around_self.norm)
-    _set_linears([theirs.ffn.linear_0, theirs.ffn.linear_1], (feed.widen,), (feed.narrow,))
-    _set_norm(theirs.ffn.layer_norm, ours.around_feed.norm)
+    _set_linears(array, theirs.self_attention.linear, (attention.query, attention.key_value), (attention.output,))
+    _set_norm(array, theirs.self_attention.layer_norm, ours.around_self.norm)
+    _set_linears(array, [theirs.ffn.linear_0, theirs.ffn.linear_1], (feed.widen,), (feed.narrow,))
+    _set_norm(array, theirs.ffn.layer_norm, ours.around_feed.norm)
 
 
 # A package of Argos Translate is a zip of one folder: `metadata.json`, `sentencepiece.model` for both languages, the

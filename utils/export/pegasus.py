@@ -72,6 +72,7 @@ def write_pegasus(run: Run, folder: Path) -> None:
         "suppress_tokens": [PAD_ID, UNK_ID, BOS_ID],
     }
     names = dict(zip(("pad_token", "unk_token", "bos_token", "eos_token"), SPECIAL_TOKENS, strict=True))
+    (folder / WEIGHTS).write_bytes(save(dict(_weights(model)), metadata={"format": "pt"}))  # first: it may refuse
     tokenizing = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": run.window,
@@ -82,7 +83,6 @@ def write_pegasus(run: Run, folder: Path) -> None:
     write_json(folder / "generation_config.json", generation | special)
     write_json(folder / TOKENIZER_CONFIG, tokenizing | names)
     write_text(folder / "tokenizer.json", _tokenizer(tokenizer))
-    (folder / WEIGHTS).write_bytes(save(dict(_weights(model)), metadata={"format": "pt"}))
     card, facts = page_template(Path(__file__).with_name("pegasus.md")), {"name": name, "architecture": architecture}
     write_text(folder / CARD, card.render(facts, data=run.config.data, window=run.window))
 
@@ -110,13 +110,16 @@ def _weights(model: Transformer) -> Iterator[tuple[str, Tensor]]:
         module, _, kind = name.rpartition(".")
         if module in ("src_embedding", "output"):
             continue
-        tensor = tensor[order] if module.endswith(_WRITES) else tensor[..., order] if tensor.ndim == 2 else tensor
         if module in _MODULE:
-            yield f"model.{_MODULE[module]}.{kind}", tensor
+            names = [f"model.{_MODULE[module]}.{kind}"]
         else:
-            side, number, part = module.split(".", 2)
+            side, _, place = module.partition(".")
+            number, _, part = place.partition(".")
+            if part not in _IN_BLOCK:
+                raise ValueError(f"Pegasus and Marian have no place for {name} of this network: give --to safetensors")
             names = [f"model.{side}.layers.{number}.{each}.{kind}" for each in _IN_BLOCK[part]]
-            yield from zip(names, tensor.chunk(len(names)), strict=True)
+        tensor = tensor[order] if module.endswith(_WRITES) else tensor[..., order] if tensor.ndim == 2 else tensor
+        yield from zip(names, tensor.chunk(len(names)), strict=True)
 
 
 def _tokenizer(ours: SentencePieceTokenizer) -> str:
