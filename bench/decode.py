@@ -83,7 +83,7 @@ def our_translator(setting: Setting, job: Job) -> Translator:
         search = replace(search, min_length=job.n_tokens - 1, max_length=job.n_tokens - 1, min_ratio=0.0, max_ratio=99)
     translator = build_translator([run], search, precision=cast(InferencePrecision, setting.precision))
     if setting.system == RECOMPUTING:
-        translator.model = Recomputing(run.transformer)
+        translator.model = Recomputing.of(run.transformer)
     return translator
 
 

@@ -6,7 +6,7 @@ are compared on the user's own network, and what differs is not used.
 
 import copy
 import warnings
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -33,26 +33,30 @@ class RecomputingState(NamedTuple):
         return RecomputingState(*(tensor.index_select(0, rows.flatten()) for tensor in self))
 
 
-class Recomputing:
+class Recomputing(Transformer):
     """Computes the whole prefix again at each step, as a loop over a model's `forward` does: right, and slow."""
 
-    def __init__(self, model: Transformer) -> None:
-        self.model = model
+    @classmethod
+    def of(cls, model: Transformer) -> "Recomputing":
+        """Return a copy of a network that takes its steps so."""
+        twin = copy.deepcopy(model)
+        twin.__class__ = cls
+        return cast(Recomputing, twin)
 
-    def start(self, src: Int[Tensor, "N S"]) -> RecomputingState:
+    def start(self, src: Int[Tensor, "N S"]) -> RecomputingState:  # type: ignore[override]  # a state of its own
         """Read the sources."""
-        return RecomputingState(self.model.encode(src), padding_mask(src, PAD_ID), src[:, :0])
+        return RecomputingState(self.encode(src), padding_mask(src, PAD_ID), src[:, :0])
 
-    def step(self, tokens: Int[Tensor, " R"], state: RecomputingState) -> tuple[Float[Tensor, "R V"], RecomputingState]:
+    def step(  # type: ignore[override]
+        self, tokens: Int[Tensor, " R"], state: RecomputingState
+    ) -> tuple[Float[Tensor, "R V"], RecomputingState]:
         """Decode everything up to the new token again."""
         state = state._replace(tokens=torch.cat([state.tokens, tokens[:, None]], 1))
-        x, _ = self.model.decode(state.tokens, self.model.before(state.memory, state.mask))
-        return self.model.output(x[:, -1]), state
+        x, _ = self.decode(state.tokens, self.before(state.memory, state.mask))
+        return self.output(x[:, -1]), state
 
 
-def stepwise(
-    model: Transformer, dtype: torch.dtype, int8: bool = False, thorough: bool = False
-) -> Transformer | Recomputing:
+def stepwise(model: Transformer, dtype: torch.dtype, int8: bool = False, thorough: bool = False) -> Transformer:
     """Return a copy of a network to search with: packed, as it is, or recomputing, the first whose steps are right.
 
     Args:
@@ -77,7 +81,7 @@ def stepwise(
         return plain
     said = f"the steps of this network are not its forward pass ({reason}): each step computes all again, which is slow"
     warnings.warn(said, stacklevel=3)
-    return Recomputing(plain)
+    return Recomputing.of(own)
 
 
 def _ids(n: int, vocab: int) -> Int[Tensor, "2 L"]:

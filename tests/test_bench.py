@@ -156,7 +156,7 @@ def test_without_a_terminal_it_is_said_how_far_a_benchmark_is(capsys: pytest.Cap
 def test_a_search_without_caches_finds_the_same() -> None:
     model, src = translating(), sources(5, 3, 7)
     rest = asked(src, [Bounds(0, 9)] * 3), SearchConfig(beam_size=3)
-    cached, anew = beam_search(model, *rest), beam_search(Recomputing(model), *rest)
+    cached, anew = beam_search(model, *rest), beam_search(Recomputing.of(model), *rest)
     assert [[found.ids for found in n_best] for n_best in anew] == [[found.ids for found in n] for n in cached]
 
 

@@ -36,7 +36,7 @@ def assert_right(net: Transformer, searched: Any) -> None:
             logits, state = searched.step(TGT[:, t], state)
             torch.testing.assert_close(logits, expected[:, t], atol=1e-3, rtol=1e-3)
     rest = asked(src, [Bounds(2, 6)] * 2), SearchConfig(beam_size=3)
-    found, again = beam_search(searched, *rest), beam_search(Recomputing(net), *rest)
+    found, again = beam_search(searched, *rest), beam_search(Recomputing.of(net), *rest)
     assert [[one.ids for one in n_best] for n_best in found] == [[one.ids for one in n_best] for n_best in again]
 
 
