@@ -104,5 +104,7 @@ def _difference(own: Transformer, other: Transformer, positions: int, most: floa
             found.append(logits)
     except Exception as error:  # the same: the network itself has computed
         return f"{type(error).__name__}: {error}"
-    share = ((torch.stack(found, 1) - expected).norm() / expected.norm()).item()
-    return "" if share <= most else f"logits differ by {share:.1%}"
+    apart, size = (torch.stack(found, 1) - expected).norm(), expected.norm()
+    if apart <= most * size or not size.isfinite():  # of a training that has diverged, nothing can be said
+        return ""
+    return f"logits differ by {(apart / size).item():.1%}"

@@ -1,5 +1,6 @@
 """Whatever is edited in a layer, a search takes the steps of the network's own forward pass, and slow ones are said."""
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -127,6 +128,14 @@ def test_where_steps_are_not_the_forward_pass_each_computes_all_again(kind: type
     for t in range(3):
         logits, state = searched.step(TGT[:, t], state)
         torch.testing.assert_close(logits, net(src, TGT[:, : t + 1])[:, -1])
+
+
+@pytest.mark.parametrize("value", [math.nan, 0.0])
+def test_of_a_network_that_says_nothing_nothing_is_said(value: float) -> None:
+    net = network()
+    nn.init.constant_(net.output.weight, value)
+    with warnings.catch_warnings(action="error"):
+        assert all(isinstance(block, PackedDecoderBlock) for block in stepwise(net, torch.float32).decoder)
 
 
 @pytest.mark.parametrize(("dtype", "int8"), [(torch.float32, False), (torch.bfloat16, False), (torch.float32, True)])
