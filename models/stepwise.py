@@ -75,11 +75,13 @@ def stepwise(model: Transformer, dtype: torch.dtype, int8: bool = False, thoroug
     if not reason:
         return twin
     plain = copy.deepcopy(own)
-    if not _difference(own, plain, _POSITIONS, _EXACT):
+    if not (of_steps := _difference(own, plain, _POSITIONS, _EXACT)):
         said = f"layers/packed.py computes something else than the layers ({reason}), and is not used: that is slower"
         warnings.warn(said, stacklevel=3)
         return plain
-    said = f"the steps of this network are not its forward pass ({reason}): each step computes all again, which is slow"
+    said = (
+        f"the steps of this network are not its forward pass ({of_steps}): each step computes all again, which is slow"
+    )
     warnings.warn(said, stacklevel=3)
     return Recomputing.of(own)
 
