@@ -4,14 +4,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from config.group import Group, bounded
+from config.bound import Config, bounded
 
 Activation = Literal["relu", "gelu", "mish", "swish"]
 Initialisation = Literal["unit_variance", "xavier_uniform"]
 
 
 @dataclass(frozen=True)
-class Architecture(Group):
+class Architecture(Config):
     """Base: which of the settings the weights depend on."""
 
     free: ClassVar[frozenset[str]] = frozenset({"dropout", "attention_dropout", "fused", "init_encoder"})
@@ -48,17 +48,17 @@ class BertConfig(Architecture):
         fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
     """
 
-    d_model: int = bounded(768, least=1)
-    n_heads: int = bounded(12, least=1)
-    d_ff: int = bounded(3072, least=1)
-    n_layers: int = bounded(12, least=1)
-    dropout: float = bounded(0.1, least=0, below=1)
-    attention_dropout: float = bounded(0.1, least=0, below=1)
+    d_model: int = bounded(768, ge=1)
+    n_heads: int = bounded(12, ge=1)
+    d_ff: int = bounded(3072, ge=1)
+    n_layers: int = bounded(12, ge=1)
+    dropout: float = bounded(0.1, ge=0, lt=1)
+    attention_dropout: float = bounded(0.1, ge=0, lt=1)
     activation: Activation = "gelu"
-    max_length: int = bounded(512, least=2)
-    n_segments: int = bounded(2, least=1)
+    max_length: int = bounded(512, ge=2)
+    n_segments: int = bounded(2, ge=1)
     scale_embedding: bool = False
-    norm_eps: float = bounded(1e-12, above=0)
+    norm_eps: float = bounded(1e-12, gt=0)
     fused: bool = True
 
 
@@ -107,17 +107,17 @@ class TransformerConfig(Architecture):
             training from scratch.
     """
 
-    d_model: int = bounded(512, least=1)
-    n_heads: int = bounded(8, least=1)
-    d_ff: int = bounded(2048, least=1)
-    n_encoder_layers: int = bounded(6, least=0)
-    n_decoder_layers: int = bounded(6, least=1)
-    dropout: float = bounded(0.1, least=0, below=1)
-    attention_dropout: float = bounded(0.0, least=0, below=1)
+    d_model: int = bounded(512, ge=1)
+    n_heads: int = bounded(8, ge=1)
+    d_ff: int = bounded(2048, ge=1)
+    n_encoder_layers: int = bounded(6, ge=0)
+    n_decoder_layers: int = bounded(6, ge=1)
+    dropout: float = bounded(0.1, ge=0, lt=1)
+    attention_dropout: float = bounded(0.0, ge=0, lt=1)
     norm_first: bool = True
     activation: Activation = "relu"
     positions: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
-    max_length: int = bounded(256, least=2)
+    max_length: int = bounded(256, ge=2)
     initialisation: Initialisation = "unit_variance"
     tie: Literal["none", "target", "all"] = "all"
     fused: bool = True
@@ -153,10 +153,10 @@ class RecurrentConfig(Architecture):
 
     free: ClassVar[frozenset[str]] = Architecture.free | {"max_length"}
 
-    d_model: int = bounded(620, least=1)
-    d_hidden: int = bounded(1000, least=1)
-    dropout: float = bounded(0.1, least=0, below=1)
-    max_length: int = bounded(256, least=2)
+    d_model: int = bounded(620, ge=1)
+    d_hidden: int = bounded(1000, ge=1)
+    dropout: float = bounded(0.1, ge=0, lt=1)
+    max_length: int = bounded(256, ge=2)
     tie: Literal["none", "target", "all"] = "all"
 
 
@@ -180,13 +180,13 @@ class TransformerXLConfig(Architecture):
 
     free: ClassVar[frozenset[str]] = Architecture.free | {"memory_length"}
 
-    d_model: int = bounded(410, least=1)
-    n_heads: int = bounded(10, least=1)
-    d_ff: int = bounded(2100, least=1)
-    n_layers: int = bounded(16, least=1)
-    dropout: float = bounded(0.1, least=0, below=1)
-    attention_dropout: float = bounded(0.0, least=0, below=1)
+    d_model: int = bounded(410, ge=1)
+    n_heads: int = bounded(10, ge=1)
+    d_ff: int = bounded(2100, ge=1)
+    n_layers: int = bounded(16, ge=1)
+    dropout: float = bounded(0.1, ge=0, lt=1)
+    attention_dropout: float = bounded(0.0, ge=0, lt=1)
     activation: Activation = "relu"
-    memory_length: int = bounded(150, least=0, hint="0: no memory")
+    memory_length: int = bounded(150, ge=0, hint="0: no memory")
     tie: bool = True
     fused: bool = True

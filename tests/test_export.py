@@ -165,7 +165,7 @@ def test_scores_are_log_probabilities_over_our_penalty(search: SearchConfig, tmp
             assert scores == pytest.approx(expected, abs=1e-3)
             assert scores == sorted(scores, reverse=True)
             assert len({tuple(one.ids) for one in hypotheses}) == len(hypotheses) <= width
-            assert any(prefixes) or all(len(one.ids) < bound.most for one in hypotheses)
+            assert any(prefixes) or all(len(one.ids) < bound.max_length for one in hypotheses)
         assert sum(map(len, found)) > 0.4 * width * len(texts)
 
 

@@ -110,13 +110,13 @@ def typed_command(program: str) -> str:
     return shlex.join(str(from_here(path)) for path in (Path(sys.executable), ROOT / program))
 
 
-def require_options_at_least(arguments: Namespace, **least: int) -> None:
+def require_options_at_least(arguments: Namespace, **minimum: int) -> None:
     """Refuse options whose values are below a minimum; None passes, and a list is checked value by value."""
-    for option, fewest in least.items():
+    for option, lowest in minimum.items():
         given = arguments[option]
         for value in given if isinstance(given, list) else [given]:
-            if value is not None and value < fewest:
-                raise ValueError(f"--{option} {value}: give {fewest:,} or more")
+            if value is not None and value < lowest:
+                raise ValueError(f"--{option} {value}: give {lowest:,} or more")
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from config.data import (
     TokenizerConfig,
 )
 from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig, TransformerXLConfig
-from config.reader import Layer, layer_from_file, read, without_removed
+from config.reader import Settings, read, settings_from_file, without_removed
 from config.search import SearchConfig
 from config.training import CheckpointConfig, OptimizerConfig, TrainingConfig, TranslationTrainingConfig
 from const.path import CORPUS, PRESET, ROOT
@@ -68,11 +68,11 @@ class RunConfig:
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read what `save` wrote, or a preset."""
-        layer = settings_layer(path)
-        config_type = config_type_in(layer, str(path))
+        settings = load_settings(path)
+        config_type = config_type_in(settings, str(path))
         if not issubclass(config_type, cls):
             raise ValueError(f"{path} is of task {task_of(config_type)}, but {task_of(cls)} is needed here")
-        return to_config(config_type, layer)
+        return to_config(config_type, settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,14 +152,14 @@ def find_settings(name: Path) -> Path:
     raise ValueError(f"no settings {name}: {remedy}")
 
 
-def settings_layer(path: Path) -> Layer:
+def load_settings(path: Path) -> Settings:
     """Read the settings in a file, which may be of an earlier version."""
-    return without_removed(layer_from_file(path))
+    return without_removed(settings_from_file(path))
 
 
-def config_type_in(layer: Layer, name: str) -> type[AnyConfig]:
+def config_type_in(settings: Settings, name: str) -> type[AnyConfig]:
     """Return the type of some settings; that of translation if they name no task."""
-    task = str(layer.get("task", "translation"))
+    task = str(settings.get("task", "translation"))
     if task not in CONFIG_TYPES:
         raise ValueError(f"{name}: task={task} is not one of {', '.join(CONFIG_TYPES)}")
     return CONFIG_TYPES[task]
@@ -167,7 +167,7 @@ def config_type_in(layer: Layer, name: str) -> type[AnyConfig]:
 
 def config_type_of(path: Path) -> type[AnyConfig]:
     """Return the type of the settings in a file."""
-    return config_type_in(settings_layer(path), str(path))
+    return config_type_in(load_settings(path), str(path))
 
 
 def _plain(value: Any, written: Callable[[Path], str]) -> Any:
@@ -179,11 +179,11 @@ def _plain(value: Any, written: Callable[[Path], str]) -> Any:
     return written(value) if isinstance(value, Path) else value
 
 
-def to_config(config_type: type[RunConfigT], layer: Layer) -> RunConfigT:
-    """Return the settings that a layer says; paths of texts become absolute."""
-    config: Any = read(config_type, layer)
-    plan = config.training
-    config.optimizer.ending_at(plan.max_steps, plan.max_minutes)  # refuses a cosine of unknown length
+def to_config(config_type: type[RunConfigT], settings: Settings) -> RunConfigT:
+    """Return the settings read; paths of texts become absolute."""
+    config: Any = read(config_type, settings)
+    training = config.training
+    config.optimizer.ending_at(training.max_steps, training.max_minutes)  # refuses a cosine of unknown length
     # a run is used from other folders than it began in
     return dataclasses.replace(config, data=_with_found_paths(config.data))
 
@@ -193,14 +193,13 @@ def _with_found_paths(data: DataT) -> DataT:
 
     What a pipe gives is kept as a file, for a run that is resumed needs it again.
     """
-    settings = {leaf.name: getattr(data, leaf.name) for leaf in dataclasses.fields(data)}
     paths: dict[str, Any] = {
         name: spooled(value, CORPUS / "pipes")
         if value.is_fifo() or Path("/dev") in value.parents
         else ROOT / value
         if (ROOT / value).exists() and not value.exists()
         else value.absolute()
-        for name, value in settings.items()
+        for name, value in vars(data).items()
         if isinstance(value, Path)
     }
     return dataclasses.replace(data, **paths)

@@ -24,8 +24,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from optuna.visualization import matplotlib as plots
 from tqdm import tqdm
 
-from config.group import Group, bounded
-from config.reader import layer_from_file
+from config.bound import Config, bounded
+from config.reader import settings_from_file
 from config.training import Criterion
 from const.path import PICKLES
 from utils.arguments import as_text
@@ -63,19 +63,19 @@ class Domain:
 
 
 @dataclass(frozen=True)
-class SamplerConfig(Group):
+class SamplerConfig(Config):
     """How the next values are chosen: at random at first, then near those of good trials, by TPE (Bergstra 2011)."""
 
-    startup_trials: int = bounded(10, least=0)
+    startup_trials: int = bounded(10, ge=0)
 
 
 @dataclass(frozen=True)
-class PrunerConfig(Group):
+class PrunerConfig(Config):
     """When a training is given up: its best score so far is worse than the median of complete trials at that update."""
 
     kind: Literal["median", "none"] = "median"
-    startup_trials: int = bounded(5, least=0)  # complete ones before any is given up
-    warmup_steps: int = bounded(0, least=0)  # of each training, before it may be
+    startup_trials: int = bounded(5, ge=0)  # complete ones before any is given up
+    warmup_steps: int = bounded(0, ge=0)  # of each training, before it may be
 
 
 _SIZES_OF_UPDATE = {
@@ -91,7 +91,7 @@ class StudyConfig(TrialConfig):
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     pruner: PrunerConfig = field(default_factory=PrunerConfig)
     score: Criterion | None = None  # on dev text; null: the preset's training.select_by
-    seed: int = bounded(1, least=0)  # for drawing values
+    seed: int = bounded(1, ge=0)  # for drawing values
 
     @cached_property
     def scored(self) -> str:
@@ -172,7 +172,7 @@ class Study:
         """Refuse to share trials with a study file that differs in what makes scores comparable."""
         config, theirs = self.config, self.optuna.user_attrs.get(_SETTINGS)
         space = {option: vars(domain) for option, domain in config.space.items()}
-        preset = layer_from_file(find_settings(config.preset))
+        preset = settings_from_file(find_settings(config.preset))
         ours = _texts({"preset": preset, "options": config.options, "space": space, "score": config.scored})
         if theirs is None:
             if (runs := self.folder / RUNS).exists():
