@@ -28,7 +28,7 @@ from const.path import PRESET
 from models.bert import BertClassifier, BertForPreTraining
 from models.transformer_xl import TransformerXL
 from utils import arguments as arguments_module
-from utils.arguments import BY_PAIRS, SIZES, Arguments, as_options, as_text, config_with, read_arguments, recipe
+from utils.arguments import Arguments, as_options, as_text, config_with, read_arguments
 from utils.config import (
     CONFIG_TYPES,
     AnyConfig,
@@ -40,7 +40,10 @@ from utils.config import (
     TranslationConfig,
     find_settings,
 )
+from utils.dataset.corpus import prepare_corpus
+from utils.dataset.text import read_pairs
 from utils.load import build_network
+from utils.recipe import BY_PAIRS, SIZES, recipe, training_pairs
 from utils.run import find_run
 
 paths = st.none() | st.sampled_from(["/my.ja", "/文 書/a b.ja", "/d/../x:y.ja", "/~/a#b"]).map(Path)
@@ -549,10 +552,27 @@ THIRD = '<tuv xml:lang="ja"><seg>寺</seg></tuv></tu>'
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for module in ("utils.arguments", "utils.dataset.corpus"):
-        monkeypatch.setattr(f"{module}.CORPUS", tmp_path / "corpus")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_a_recipe_counts_the_pairs_that_will_be_prepared_and_writes_no_file(own: Path) -> None:
+    lines = [line.split("\t") for line in PAIRS.splitlines()]
+    (own / "my.tsv").write_text(PAIRS + PAIRS[:99] + "彼\the has 7 pens.\n", encoding="utf-8")
+    (own / "dev.tsv").write_text("はい。\tYes.\n\tNo.\n", encoding="utf-8")
+    (own / "more.tsv").write_text(f"はい。\tYeah.\n川\triver\n\t橋\n{PAIRS}", encoding="utf-8")
+    for name, side in (("my.ja", 0), ("my.en", 1)):
+        (own / name).write_text("".join(f"{line[side]}\n" for line in lines), encoding="utf-8")
+    my, dev, more, ja, en = (own / name for name in ("my.tsv", "dev.tsv", "more.tsv", "my.ja", "my.en"))
+    for data in (
+        DataConfig("files", pairs=my, held_out=5),
+        DataConfig("files", pairs=my, held_out=5, more_pairs=more),
+        DataConfig("files", src=ja, tgt=en, held_out=3, dev_pairs=dev, more_pairs=more),
+        DataConfig("files", src=ja, tgt=en, dev_pairs=dev, test_src=ja, test_tgt=en, more_pairs=more),
+    ):
+        before, found = {*own.rglob("*")}, [*training_pairs(data)]
+        assert {*own.rglob("*")} == before
+        assert found == [*read_pairs(prepare_corpus(data, own / "corpus").train)]
 
 
 def test_a_recipe_has_the_sizes_of_the_presets_it_is_made_of() -> None:

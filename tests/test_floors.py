@@ -25,6 +25,7 @@ ROOMS = {
     "export": 5,
     "serve": 5,
     "config.py": 6,
+    "recipe.py": 7,
     "run.py": 7,
     "arguments.py": 8,
     "load.py": 8,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from config.data import DataConfig
 from config.reader import Settings, described, merged, names_of, settings_from_options
-from const.path import CORPUS, PRESET
+from const.path import PRESET
 from utils.command import Parser
 from utils.config import (
     CONFIG_TYPES,
@@ -22,7 +22,7 @@ from utils.config import (
     load_settings,
     to_config,
 )
-from utils.file import require_folder_name, require_writable
+from utils.file import require_folder_name
 from utils.run import CHECKPOINTS, CONFIG, WEIGHTS, find_run, newest_run
 
 
@@ -124,8 +124,10 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     has_files = source is not None and issubclass(config_type, TranslationConfig)
     cleared = _cleared_files(file, typed, is_new) if has_files else {}
     notice, names_nothing = "", source is None and asked.config is None and asked.task is None
-    if names_nothing and {"src", "tgt", "pairs"} & typed.get("data", {}).keys():
-        weakest, notice = _own_recipe(options)
+    if names_nothing and {"data.src", "data.tgt", "data.pairs"} & options.keys():
+        from utils.recipe import own_recipe  # with numpy, which --help need not wait for
+
+        weakest, notice = own_recipe(options) or (weakest, notice)
     config = to_config(config_type, merged(weakest, cleared, file, typed))
     if source is not None:
         _refuse_other(source, to_config(config_type, weakest), config, is_new)
@@ -257,74 +259,6 @@ def config_with(file: Path, values: Mapping[str, Any]) -> AnyConfig:
     options = settings_from_options({name: as_text(value) for name, value in values.items()})
     settings = load_settings(file)
     return to_config(config_type_in(settings, str(file)), merged(settings, options))
-
-
-# Settings for a text of one's own where no preset is named: those of kftt_ja_en_small, but for these by its size. Fewer
-# pairs take fewer pieces, smaller batches and more dropout (Sennrich & Zhang 2019; Araabi & Monz 2020). The columns are
-# the sizes of what was measured, in docs/own_text.md and by the presets tanaka_ja_en and kftt_ja_en_small.
-
-SIZES = (2_000, 50_000, 200_000)  # pairs
-BY_PAIRS = {
-    "tokenizer.vocab_size": (2_000, 6_000, 8_000),
-    "model.d_model": (128, 256, 256),
-    "model.dropout": (0.3, 0.2, 0),
-    "batch.tokens_per_batch": (1_000, 5_000, 4_000),
-    "training.max_steps": (2_000, 3_400, 8_000),
-    "optimizer.peak_lr": (0.004, 0.003, 0.003),
-}
-
-
-def recipe(n_pairs: int, n_characters: int, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings for a size by their names; those given, as typed, count, and what depends on them follows.
-
-    Between two sizes they are interpolated by the logarithm of the number of pairs, to two digits; the width is that of
-    the nearer one. Beyond the smallest and the largest they stay the same. Each character takes a piece.
-    """
-    import numpy as np  # here and below: what --help need not wait for
-
-    size, sizes = np.log(n_pairs), np.log(SIZES)
-    chosen = {name: f"{float(f'{np.interp(size, sizes, row):.2g}'):g}" for name, row in BY_PAIRS.items()}
-    chosen["model.d_model"] = str(BY_PAIRS["model.d_model"][np.abs(sizes - size).argmin()])
-    chosen["tokenizer.vocab_size"] = str(max(int(chosen["tokenizer.vocab_size"]), n_characters + 1_000))
-    known = chosen | {name: value for name, value in given.items() if value.isdecimal()}  # others will be refused
-    width, steps = int(known["model.d_model"]), int(known["training.max_steps"])
-    sixteenth = max(1, steps // 16)
-    follows = dict.fromkeys(("optimizer.warmup_steps", "training.validate_every"), str(sixteenth))
-    if "training.max_minutes" in given:  # the rate falls by the clock; a sixteenth of how many updates, nobody knows
-        follows |= {"training.max_steps": "null", "optimizer.warmup_steps": str(min(sixteenth, 100))}
-    fixed = {"data.corpus": "files", "batch.accumulate": "1", "model.d_ff": str(4 * width)}
-    return chosen | follows | fixed | dict(given)
-
-
-def _own_recipe(options: Mapping[str, str]) -> tuple[Settings, str]:
-    """Return the settings for your own text by its size, and a line that says them."""
-    from utils.dataset.corpus import own_languages, prepare_corpus
-    from utils.dataset.text import read_pairs
-
-    require_writable(CORPUS, "set MIYAKO_CORPUS to another folder")
-    named = settings_from_options({name: value for name, value in options.items() if name.startswith("data.")})
-    data, n_pairs, characters = to_config(TranslationConfig, named).data, 0, set[str]()
-    src, tgt = own_languages(data, options.get("data.src_lang"), options.get("data.tgt_lang"))
-    for pair in read_pairs(prepare_corpus(replace(data, src_lang=src, tgt_lang=tgt), CORPUS).train):
-        n_pairs += 1
-        characters.update(*pair)
-    n_pairs = min(n_pairs, data.clean.max_pairs or n_pairs)
-    given = {"name": f"{src}_{tgt}", **options, "data.src_lang": src, "data.tgt_lang": tgt}
-    chosen = settings_from_options(recipe(n_pairs, len(characters), given))
-    settings = merged(load_settings(PRESET / "kftt_ja_en_small.yaml"), chosen)
-    config, text = (
-        to_config(TranslationConfig, settings),
-        " and ".join(file.name for file in data.own_files("").values()),
-    )
-    model, batch, optimizer, training = config.model, config.batch, config.optimizer, config.training
-    steps, epochs = training.max_steps, training.max_epochs
-    return settings, (
-        f"{text}: {n_pairs:,} pairs, {src} to {tgt}: vocabulary {config.tokenizer.vocab_size:,}, "
-        f"{model.n_encoder_layers}+{model.n_decoder_layers} layers of {model.d_model}, dropout {model.dropout:g}, "
-        f"{f'{steps:,} ' if steps else ''}updates of {batch.accumulate * batch.tokens_per_batch:,} tokens, "
-        f"warm-up {optimizer.warmup_steps:,}, peak rate {optimizer.peak_lr:g}"
-        + (f"; cut short after {epochs} epochs, which do not shorten the course of the rate" if epochs else "")
-    )
 
 
 _EXAMPLES = """examples:

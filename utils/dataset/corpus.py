@@ -1,7 +1,6 @@
 """Parallel corpora: which one a run uses, how it is prepared, and its token ids."""
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -10,13 +9,13 @@ from pathlib import Path
 from threading import Thread
 from typing import Literal, NamedTuple
 
-from config.data import OWN_TEXTS, DataConfig, TokenizerConfig, primary_language
+from config.data import OWN_TEXTS, DataConfig, TokenizerConfig
 from const.corpora import CORPORA
 from const.path import CORPUS
 from utils.command import Log
 from utils.dataset.download import install
 from utils.dataset.embedded import write_embedded
-from utils.dataset.formats import column_names, convert, suffix_of
+from utils.dataset.formats import convert
 from utils.dataset.ids import (
     Sampling,
     TokenPairs,
@@ -40,7 +39,7 @@ from utils.dataset.text import (
     write_split,
 )
 from utils.file import atomic_folder, read_json, write_json
-from utils.text.language import looks_tokenized, looks_untokenized, refuse_other_language, unspaced_language
+from utils.text.language import looks_tokenized, looks_untokenized, refuse_other_language
 from utils.text.tokenizer import TokenizerPair
 
 Split = Literal["train", "dev", "test"]
@@ -190,26 +189,6 @@ def _own_pair(config: DataConfig, kind: str, root: Path, is_read: bool = True) -
     return files
 
 
-def own_languages(config: DataConfig, src: str | None, tgt: str | None) -> tuple[str, str]:
-    """Return the languages of your own training text: as given, or by the names of columns or files, or by letters."""
-    if src and tgt:
-        return src, tgt
-    files = config.own_files("")
-    names = column_names(files["pairs"]) if "pairs" in files else [suffix_of(file)[1:] for file in files.values()]
-    found = [name for name in dict.fromkeys(names) if name != "id" and re.fullmatch("[a-z]{2}", primary_language(name))]
-    is_named = "pairs" in files and suffix_of(files["pairs"]) == ".tmx"  # there, nothing else tells the sides apart
-    unnamed = replace(config, src_lang="src", tgt_lang="tgt")
-    if len(found) != 2 and not is_named and (sides := _own_pair(unnamed, "", CORPUS)):
-        found = [*map(unspaced_language, _beginning(sides))]
-    if given := src or tgt:
-        others = [name for name in found if name and primary_language(name) != primary_language(given)]
-        found = [src or others[0], tgt or others[0]] if len(others) == 1 else []
-    if len(found) != 2 or not all(found):
-        shown = " and ".join(map(str, files.values()))
-        raise ValueError(f"nothing tells both languages of {shown}: give --data.src_lang and --data.tgt_lang")
-    return found[0], found[1]
-
-
 def _split(
     train: ParallelFiles, dev: ParallelFiles | None, test: ParallelFiles | None, held_out: int, root: Path
 ) -> tuple[ParallelFiles, ParallelFiles, ParallelFiles]:
@@ -220,7 +199,7 @@ def _split(
     if not folder.is_dir():
         if held_out < 1:
             raise ValueError(f"held_out={held_out} leaves no {' and no '.join(wanted)} text: give at least 1")
-        rest, *held = hold_out(train, n_dev, n_test)
+        rest, *held = hold_out(read_pairs(train), n_dev, n_test)
         with atomic_folder(folder) as draft:
             chosen = [rows for rows in held if rows]
             write_split(train, rest, chosen, [_in_folder(draft, name) for name in ("train", *wanted)])
