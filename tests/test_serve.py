@@ -482,7 +482,7 @@ def test_the_page_is_told_where_the_model_looked_in_each_sentence(scribe: Scribe
 
 
 HTML = bytes(page().body).decode()
-(SCRIPT,) = re.findall(r"<script>(.*?)</script>", HTML, re.S)
+(SCRIPT,) = re.findall(r'<script type="module">(.*?)</script>', HTML, re.S)
 (STYLE,) = re.findall(r"<style>(.*?)</style>", HTML, re.S)
 
 
@@ -490,6 +490,7 @@ def test_the_page_asks_nobody_else_and_runs_nothing_else() -> None:
     assert not re.findall(r"(?:src|href)=\"(?!data:|docs|metrics)[^\"]*", HTML)
     assert set(re.findall(r"https?://[\w./]+", HTML)) == {"http://www.w3.org/2000/svg"}  # the name of a format
     assert not re.findall(r"@import|url\(", STYLE)
+    assert not re.findall(r"^(?:import|export)\b", SCRIPT, re.M)
     assert not re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", SCRIPT)
     assert not re.findall(r"\son\w+=\"|\sstyle=\"", HTML)  # the policy would not run them
     policy = dict(part.split(" ", 1) for part in page().headers["Content-Security-Policy"].split("; "))

@@ -194,7 +194,7 @@ class Gate:
 
 def page() -> HTMLResponse:
     """Return the page, with a policy that lets the browser run only its own script and style."""
-    html = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    html = page_template(Path(__file__).with_name("page.html")).render()
     headers = {
         "Content-Security-Policy": f"default-src 'none'; script-src {_hash('script', html)}; style-src "
         f"{_hash('style', html)}; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -206,8 +206,8 @@ def page() -> HTMLResponse:
     return HTMLResponse(html, headers=headers)
 
 
-def _hash(tag: str, html: str) -> str:
-    (body,) = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.S)
+def _hash(element: str, html: str) -> str:
+    (body,) = re.findall(f"<{element}[^>]*>(.*?)</{element}>", html, re.S)
     return f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
 
 

@@ -151,7 +151,7 @@ def _data(found: AttentionMap, pair: Pair) -> dict[str, object]:
                 "columns": {"tokens": columns, "lang": pair.tgt_lang if kind == "decoder" else pair.src_lang},
                 "weights": [(weights * PARTS).round().int().tolist() for weights in layers],
                 "entropy": [[round(nats, 3) for nats in attention_entropy(weights).tolist()] for weights in layers],
-                "most": round(largest_entropy(kind, len(rows), len(columns)), 3),
+                "max_entropy": round(largest_entropy(kind, len(rows), len(columns)), 3),
             }
         )
     last = [weights.mean(0)[:-1, :-1] for weights in found.weights.get("cross", [])[-1:]]
@@ -191,7 +191,7 @@ def show_map(found: AttentionMap, pair: Pair, path: Path) -> None:
     if path.suffix == ".png":
         draw_attention(found, path)
     else:
-        write_page("attention_page.html", _data(found, pair), pair, path)
+        write_page("attention.html", _data(found, pair), pair, path)
 
 
 def translated_at_once(
