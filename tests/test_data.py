@@ -37,6 +37,7 @@ from utils.dataset import download, embedded, ids, monolingual
 from utils.dataset import formats as formats_module
 from utils.dataset import text as text_module
 from utils.dataset.batch import BucketSampler, require_positions
+from utils.dataset.cache import cached, file_hash, remove_cached
 from utils.dataset.corpus import (
     SPLITS,
     Corpus,
@@ -67,11 +68,8 @@ from utils.dataset.ids import (
     Sampling,
     TokenArray,
     TokenPairs,
-    cached,
     cached_lines,
     cached_tokenizer,
-    file_hash,
-    remove_cached,
     write_tokens,
 )
 from utils.dataset.labelled import LabelledText, LabelNames, fingerprint, text_pairs

@@ -13,18 +13,15 @@ from config.data import OWN_TEXTS, DataConfig, TokenizerConfig
 from const.corpora import CORPORA
 from const.path import CORPUS
 from utils.command import Log
+from utils.dataset.cache import cache_folder, cached, file_hash, remove_cached
 from utils.dataset.download import install
 from utils.dataset.embedded import write_embedded
 from utils.dataset.formats import convert
 from utils.dataset.ids import (
     Sampling,
     TokenPairs,
-    cache_folder,
-    cached,
     cached_ids,
     cached_vocabulary,
-    file_hash,
-    remove_cached,
 )
 from utils.dataset.text import (
     BLOCK,
@@ -226,7 +223,7 @@ def _fingerprint(files: Iterable[Path]) -> str:
 
 
 # From files to token ids: `_cleaned`, then `cached_tokenizers`, then `cached_tokens`. Each result is made once, by
-# `cached` in utils/dataset/ids.py, in a folder named by a hash of what it was made from; sampled ids once per epoch.
+# `cached` in utils/dataset/cache.py, in a folder named by a hash of what it was made from; sampled ids once per epoch.
 
 
 def cached_tokenizers(corpus: Corpus, config: TokenizerConfig, log: Log) -> TokenizerPair:

@@ -17,7 +17,8 @@ from config.data import LabelledConfig
 from const.path import CORPUS
 from utils.command import Log
 from utils.dataset.batch import AnyBatch, Examples, framed
-from utils.dataset.ids import TokenArray, cache_key, cached_lines, file_hash
+from utils.dataset.cache import cache_key, file_hash
+from utils.dataset.ids import TokenArray, cached_lines
 from utils.dataset.text import lines_of
 from utils.file import read_json, write_json
 from utils.text.tokenizer import Tokenizer

@@ -15,8 +15,9 @@ from config.data import DataConfig, MonolingualConfig, TokenizerConfig
 from const.corpora import CORPORA
 from const.path import CORPUS
 from utils.command import Log
+from utils.dataset.cache import file_hash
 from utils.dataset.corpus import SPLITS, Split, prepare_corpus
-from utils.dataset.ids import TokenArray, cached_lines, cached_tokenizer, file_hash
+from utils.dataset.ids import TokenArray, cached_lines, cached_tokenizer
 from utils.dataset.text import TextLines, lines_of, require_text
 from utils.file import atomic_folder
 from utils.text.tokenizer import Tokenizer

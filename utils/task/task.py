@@ -23,8 +23,8 @@ from utils.config import (
     TranslationConfig,
 )
 from utils.dataset.batch import AnyBatch, BucketSampler, Epoch, ExamplesOf, Sampler, pair_examples
+from utils.dataset.cache import cache_key, file_hash
 from utils.dataset.corpus import facts
-from utils.dataset.ids import cache_key, file_hash
 from utils.dataset.monolingual import MonolingualCorpus, prepare_monolingual
 from utils.dataset.text import BLOCK, lines_of
 from utils.device import WORTH_IT, resolve_precision, speedup
