@@ -37,7 +37,6 @@ from utils.training.dry_run import Tracer, dry_run, explained_out_of_memory
 from utils.training.graph import GraphedPasses
 from utils.training.loss import Loss, Objective, mean_loss, require_true_gradients
 from utils.training.optimizer import Optimizer
-from utils.training.plan import Progress
 from utils.training.report import (
     LOG,
     Decoration,
@@ -51,6 +50,7 @@ from utils.training.report import (
     Validate,
     Validation,
 )
+from utils.training.schedule import Progress
 from utils.visualize.curve import CurvePicture
 
 LONG_FOR_A_CPU = 2e15  # parameters times positions to learn from: some ten hours on two cores

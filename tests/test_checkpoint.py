@@ -38,8 +38,8 @@ from utils.training.checkpoint import (
     step_of,
     write_weights,
 )
-from utils.training.plan import Progress, Rank
 from utils.training.report import Validation
+from utils.training.schedule import Progress, Rank
 
 CPU = torch.device("cpu")
 

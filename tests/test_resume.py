@@ -55,8 +55,8 @@ from utils.training.loss import (
     recurrent_loss,
 )
 from utils.training.optimizer import Optimizer
-from utils.training.plan import Progress
 from utils.training.report import JsonlLog, Observer, Sums, Validation
+from utils.training.schedule import Progress
 
 VOCAB = len(tokenizers().src)
 BERT = BertConfig(16, 2, 32, 2, max_length=40)

@@ -46,8 +46,8 @@ from utils.training.checkpoint import CheckpointStore, average, read_weights, wr
 from utils.training.distributed import Processes
 from utils.training.loss import TranslationObjective
 from utils.training.optimizer import Optimizer
-from utils.training.plan import Rank, learning_rate
 from utils.training.report import read_log
+from utils.training.schedule import Rank, learning_rate
 
 CPU = torch.device("cpu")
 

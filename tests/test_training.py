@@ -50,8 +50,8 @@ from utils.training.loss import (
 )
 from utils.training.muon import Muon, hidden_matrices, orthogonal
 from utils.training.optimizer import MovingAverage, Optimizer
-from utils.training.plan import Progress, learning_rate
 from utils.training.report import Observer, StepReport, Update, Validation
+from utils.training.schedule import Progress, learning_rate
 
 VOCAB = 24
 

@@ -42,7 +42,6 @@ from utils.training.dry_run import (
     peak_memory,
 )
 from utils.training.optimizer import Optimizer
-from utils.training.plan import Progress
 from utils.training.report import (
     Decoration,
     JsonlLog,
@@ -55,6 +54,7 @@ from utils.training.report import (
     Validation,
     read_log,
 )
+from utils.training.schedule import Progress
 
 CPU = torch.device("cpu")
 REPORT = StepReport(3.25, 2.5, 1.5, 0.0005, 1234, 5678.4, 0.125, 0)

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from utils.command import Log, first_line
 from utils.file import atomic_file, sweep_drafts
 from utils.memory import is_out_of_memory
-from utils.training.plan import Progress, Rank
 from utils.training.report import Observer, Validation
+from utils.training.schedule import Progress, Rank
 
 ABSENT: Final = object()  # stands for a value that one side does not have
 

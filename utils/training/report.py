@@ -17,7 +17,7 @@ from utils.command import duration, first_line, print_above_bars
 from utils.dataset.batch import AnyBatch, filling
 from utils.file import write_text
 from utils.training.optimizer import Optimizer
-from utils.training.plan import Progress, Rank
+from utils.training.schedule import Progress, Rank
 
 ItemT = TypeVar("ItemT")
 
