@@ -395,7 +395,6 @@ class Training:
             lambda: {"step": self.progress.step},
             lambda: {"w": torch.tensor([float(self.progress.step)])},
             "bleu",
-            scoring,
         )
 
     def validate(self, *course: tuple[int, float], loss: float = 1.0) -> None:
