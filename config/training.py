@@ -15,7 +15,7 @@ _INFINITY = float("inf")
 
 @dataclass(frozen=True)
 class OptimizerConfig(Config):
-    """How the weights are updated; `utils.training.plan` has the learning rate of each step.
+    """How the weights are updated; `utils.training.schedule` has the learning rate of each step.
 
     Args:
         kind: adam, for all weights; or muon, for the matrices of hidden layers (each update then learns more and takes

@@ -44,8 +44,8 @@ from utils.search.forced import attention_weights
 from utils.text.tokenizer import WordTokenizer, id_of_each
 from utils.training.checkpoint import read_weights
 from utils.training.loss import projected_cross_entropy
-from utils.training.plan import learning_rate
 from utils.training.report import LOG
+from utils.training.schedule import learning_rate
 from utils.visualize.attention import heat_map
 from utils.visualize.curve import draw_curves, sheet
 

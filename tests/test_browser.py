@@ -38,8 +38,8 @@ from utils.run import find_run
 from utils.search.forced import AttentionMap, Kind, attention_weights
 from utils.search.translator import Translation, Translator
 from utils.serve.service import Options
-from utils.training.plan import Progress
 from utils.training.report import Validation
+from utils.training.schedule import Progress
 from utils.visualize.attention import Pair, show_map, write_page
 from utils.visualize.explain import Watch, show_explanation
 

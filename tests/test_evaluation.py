@@ -69,7 +69,7 @@ from utils.search.translator import Candidate, Translation, Translator
 from utils.text.language import refuse_other_language
 from utils.text.tokenizer import TokenizerPair
 from utils.training.checkpoint import WEIGHTS_SUFFIX, step_file, write_weights
-from utils.training.plan import Rank
+from utils.training.schedule import Rank
 
 CPU = torch.device("cpu")
 ASIAN = ["--ter-normalized", "--ter-asian-support"]

@@ -63,7 +63,7 @@ from utils.search.sampling import greedy_search
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, train_tokenizers
 from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
-from utils.training.plan import Rank
+from utils.training.schedule import Rank
 
 CPU = torch.device("cpu")
 GREEDY = SearchConfig(beam_size=1)

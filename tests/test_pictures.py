@@ -45,8 +45,8 @@ from utils.search.forced import AttentionMap, attention_entropy, attention_weigh
 from utils.search.translator import Translation
 from utils.task.bert import MaskFiller, show_bert_attention
 from utils.text.tokenizer import id_of_each
-from utils.training.plan import Progress
 from utils.training.report import JsonlLog, Sample, StepReport, Validation, read_log
+from utils.training.schedule import Progress
 from utils.visualize.attention import (
     Pair,
     draw_attention,

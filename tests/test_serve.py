@@ -49,7 +49,7 @@ from utils.serve.service import Line, Options, Route, Server, Service, bind, tra
 from utils.text.tokenizer import TokenizerPair
 from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
-from utils.training.plan import Rank
+from utils.training.schedule import Rank
 
 # An unclosed socket is reported in the test that left it open, not wherever it happens to be collected.
 pytestmark = pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")

@@ -70,7 +70,7 @@ from utils.task.translation import TranslationTask
 from utils.text.tokenizer import Tokenizer, train_tokenizer
 from utils.training.checkpoint import write_weights
 from utils.training.loss import TranslationObjective, mean_loss
-from utils.training.plan import Progress, Rank
+from utils.training.schedule import Progress, Rank
 
 MASK_ID = len(JAPANESE)
 ENGLISH = english()

@@ -50,8 +50,8 @@ from utils.training.loss import (
 )
 from utils.training.muon import Muon, hidden_matrices, orthogonal
 from utils.training.optimizer import MovingAverage, Optimizer
-from utils.training.plan import Progress, learning_rate
-from utils.training.report import Observer, StepReport, Update, Validation
+from utils.training.report import Observer, StepReport, Validation
+from utils.training.schedule import Progress, learning_rate
 
 VOCAB = 24
 
@@ -108,8 +108,8 @@ def test_any_split_into_micro_batches_is_the_whole_batch(sizes: list[int], clip_
     whole, split = new_trainer(optimizer=optimizer), new_trainer(optimizer=optimizer)
     for rows in (np.arange(8), np.arange(8, 16)):
         a = whole.train_step([batch_of(text, rows)])
-        b = split.train_step([batch_of(text, cut) for cut in np.split(rows, np.cumsum(sizes)[:-1])])
-        torch.testing.assert_close(tuple(b), tuple(a), rtol=1e-4, atol=0)
+        b = split.train_step([batch_of(text, part) for part in np.split(rows, np.cumsum(sizes)[:-1])])
+        torch.testing.assert_close((*b[0][:3], b[1]), (*a[0][:3], a[1]), rtol=1e-4, atol=0)
         whole.progress.step, split.progress.step = 1, 1
     torch.testing.assert_close(weights(split), weights(whole), rtol=0, atol=2e-4)
 
@@ -131,8 +131,8 @@ def test_a_validation_is_the_mean_loss_of_its_text_and_teaches_nothing() -> None
 def test_what_dropout_draws_is_a_function_of_seed_step_and_batch() -> None:
     def nats(step: int = 0, seed: int = 0, batches: Sequence[Batch] = BATCHES) -> float:
         trainer = new_trainer(dropout=0.3)
-        trainer.progress.step, trainer.plan = step, replace(FP32, seed=seed)
-        return trainer.train_step(batches).nats.item()
+        trainer.progress.step, trainer.training = step, replace(FP32, seed=seed)
+        return trainer.train_step(batches)[0].nats.item()
 
     first = nats()
     torch.manual_seed(1234)
@@ -161,7 +161,7 @@ def test_a_gradient_that_is_not_finite_moves_nothing_is_counted_and_forgotten(ki
     counts = {"skipped", "skipped_in_a_row", "n_updates"}
     for i, batch in enumerate(BATCHES):
         before = copy.deepcopy(trainer.state())
-        norm = trainer.train_step([batch]).norm
+        _, norm = trainer.train_step([batch])
         if i == 1:
             assert not norm.isfinite()
             assert same(trainer.state(), before, counts)
@@ -177,7 +177,7 @@ def test_half_precision_learns_what_single_precision_does(precision: Precision) 
     found = []
     for each in (precision, "fp32"):
         trainer, products = new_trainer(), set[torch.dtype]()
-        trainer.plan = replace(FP32, precision=each)
+        trainer.training = replace(FP32, precision=each)
         trainer.optimizer = Optimizer(trainer.net, FAST, each)
         narrow = trainer.net.get_submodule("decoder.0.feed_forward.narrow")
         narrow.register_forward_hook(lambda *call, seen=products: seen.add(call[2].dtype))
@@ -186,7 +186,8 @@ def test_half_precision_learns_what_single_precision_does(precision: Precision) 
             updates.append(trainer.train_step([batch]))
             trainer.progress.step += 1
         # the norm is of a gradient whose scale was taken back
-        found.append([(updates[-1].nats / updates[-1].tokens).item(), updates[0].norm.item()])
+        (_, norm), (loss, _) = updates[0], updates[-1]
+        found.append([(loss.nats / loss.tokens).item(), norm.item()])
         assert not trainer.optimizer.skipped
         trainer.val_step(BATCHES[0])
         assert products == {product_dtype(each)}
@@ -200,17 +201,17 @@ def test_an_update_on_a_gpu_waits_for_nothing_and_is_that_of_a_cpu(precision: Pr
     """But for the transfer of batches that are not pinned, which are put there before."""
     optimizer = replace(FAST, kind=kind, ema_decay=0.9, weight_decay=0.1)
     here = new_trainer(optimizer=optimizer)
-    net, plan = copy.deepcopy(here.net).cuda(), TrainingConfig(precision=precision)
-    there = Trainer(net, TranslationObjective(0.1), Optimizer(net, optimizer, precision), plan)
+    net, training = copy.deepcopy(here.net).cuda(), TrainingConfig(precision=precision)
+    there = Trainer(net, TranslationObjective(0.1), Optimizer(net, optimizer, precision), training)
     for i, batch in enumerate(BATCHES):
-        expected = here.train_step([batch])
+        expected, _ = here.train_step([batch])
         on_device = batch.to(torch.device("cuda"))
         torch.cuda.set_sync_debug_mode("error" if i else "default")
         try:
-            update = there.train_step([on_device])
+            loss, _ = there.train_step([on_device])
         finally:
             torch.cuda.set_sync_debug_mode("default")
-        assert update.nats.item() == pytest.approx(expected.nats.item(), rel=1e-3 if precision == "fp32" else 0.05)
+        assert loss.nats.item() == pytest.approx(expected.nats.item(), rel=1e-3 if precision == "fp32" else 0.05)
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,7 +284,7 @@ def test_graphs_of_a_gpu_make_the_updates_that_single_launches_make(precision: P
         nats = []
         for step in range(12):
             trainer.progress.step = step
-            nats.append(trainer.train_step([batches[step % 3], batches[0]]).nats.item())
+            nats.append(trainer.train_step([batches[step % 3], batches[0]])[0].nats.item())
             trainer.val_step(DEV[0])
         assert len(trainer.passes.graphs if isinstance(trainer.passes, GraphedPasses) else ()) == 3 * graphs
         finals.append((nats, weights(trainer)))
@@ -297,9 +298,9 @@ def test_the_loss_falls_as_it_always_has() -> None:
     """Twenty steps in single precision on one thread: whatever changes a number on the way shows here."""
     trainer, sampler, losses = new_trainer(), new_sampler(), []
     for batch in [batch for epoch in range(3) for batch in sampler.epoch(epoch)][:20]:
-        nats, tokens, *_ = trainer.train_step([batch])
+        loss, _ = trainer.train_step([batch])
         trainer.progress.step += 1
-        losses.append((nats / tokens).item())
+        losses.append((loss.nats / loss.tokens).item())
     assert losses == pytest.approx(GOLDEN, rel=1e-4)
 
 
@@ -348,8 +349,8 @@ class Witness(Observer):
         self.train_losses.append(validation.train_loss)
 
 
-def fit(trainer: Trainer, witness: Witness, accumulate: int = 1, **plan: Any) -> None:
-    trainer.plan = TranslationTrainingConfig(**{"precision": "fp32", "max_epochs": None, **plan})
+def fit(trainer: Trainer, witness: Witness, accumulate: int = 1, **settings: Any) -> None:
+    trainer.training = TranslationTrainingConfig(**{"precision": "fp32", "max_epochs": None, **settings})
     trainer.fit(new_sampler(), BatchConfig(accumulate=accumulate), DEV, witness.judge, [witness], witness.interrupt)
 
 
@@ -384,7 +385,7 @@ def test_train_and_dev_compare_whatever_is_minimised_and_however_it_is_batched()
     updates: list[tuple[float, int]] = []  # NLL and tokens, by torch
     train_step = trainer.train_step
 
-    def watched(micro_batches: list[Batch]) -> Update:
+    def watched(micro_batches: list[Batch]) -> tuple[Loss, Tensor]:
         nll, tokens = 0.0, 0
         for src, tgt in micro_batches:
             logits = trainer.net(src, tgt[:, :-1]).flatten(0, 1)  # there is no dropout
@@ -443,7 +444,7 @@ def test_minutes_count_training_and_validation(monkeypatch: pytest.MonkeyPatch) 
     assert witness.validated == [10, 20, 28]
 
 
-def test_where_updates_are_slow_validations_come_by_the_clock_before_those_of_the_plan(
+def test_where_updates_are_slow_validations_come_by_the_clock_before_the_scheduled_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trainer, witness, clock = new_trainer(), Witness(bleu=[9.0, 8.0, 7.0, 6.0, 1.0, 3.0, 2.0]), iter(range(10_000))
@@ -566,7 +567,7 @@ def test_a_rate_falls_by_the_clock_where_the_clock_ends_the_training() -> None:
 def test_a_training_tells_its_optimizer_the_time() -> None:
     clock = OptimizerConfig(schedule="cosine", peak_lr=0.01, warmup_steps=0).ending_at(None, 1)
     trainer = new_trainer(optimizer=clock)
-    trainer.plan = replace(trainer.plan, max_minutes=1)
+    trainer.training = replace(trainer.training, max_minutes=1)
     trainer.progress.step, trainer.progress.seconds = 5, 30
     trainer.train_step([BATCHES[0]])
     assert trainer.optimizer.learning_rate == pytest.approx(0.005)
@@ -857,10 +858,10 @@ def test_no_step_waits_for_the_gpu_or_mixes_devices(
         widen.register_forward_hook(lambda _module, _inputs, output: products.append(output.dtype))
         batch = batch_of_task()
         for _ in range(2):  # the second with a memory, for which a table of positions grows
-            trainer.meter.count(9, [], trainer.train_step([batch, batch]))
+            trainer.meter.count(*trainer.train_step([batch, batch]), [], 9, 1.0)
         with NoCopies():  # type: ignore[no-untyped-call]
-            update = trainer.train_step([batch, batch])
-        values = [*update, cast(Tensor, trainer.meter.sums.nats), trainer.val_step(batch).nats]
+            loss, norm = trainer.train_step([batch, batch])
+        values = [*loss[:3], norm, cast(Tensor, trainer.meter.nats), trainer.val_step(batch).nats]
     assert {value.device.type for value in values} == {"cuda"}
     assert set(products) == {product_dtype(precision)}
 

@@ -37,8 +37,8 @@ from utils.training.checkpoint import FORMAT, changed_settings, difference, read
 from utils.training.distributed import Processes
 from utils.training.loss import Objective
 from utils.training.muon import hidden_matrices
-from utils.training.plan import Progress
 from utils.training.report import Observer, Validate, Validation
+from utils.training.schedule import Progress
 
 HeldOut = Literal["dev", "test"]
 Weights = Callable[[], AbstractContextManager[None]]  # within the block, a network has those that are to be used

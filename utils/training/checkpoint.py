@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from utils.command import Log, first_line
 from utils.file import atomic_file, sweep_drafts
 from utils.memory import is_out_of_memory
-from utils.training.plan import Progress, Rank
 from utils.training.report import Observer, Validation
+from utils.training.schedule import Progress, Rank
 
 ABSENT: Final = object()  # stands for a value that one side does not have
 
@@ -288,7 +288,7 @@ class WeightStore:
     """
 
     def __init__(self, folder: Path, keep_best: int, keep_last: int, step: int, scoring: str | None = None) -> None:
-        self._folder, self._keep_best, self._keep_last, self._scoring = folder, keep_best, keep_last, scoring
+        self._folder, self._keep_best, self._keep_last, self.scoring = folder, keep_best, keep_last, scoring
         for path in step_files(folder, WEIGHTS_SUFFIX):
             if step_of(path) > step:
                 path.unlink()
@@ -299,9 +299,9 @@ class WeightStore:
 
     def save(self, weights: Mapping[str, Tensor], step: int, rank: Rank) -> None:
         """Keep the weights of a validation, unless there are enough better ones."""
-        write_weights(weights, step_file(self._folder, step, WEIGHTS_SUFFIX), rank, scoring=self._scoring)
+        write_weights(weights, step_file(self._folder, step, WEIGHTS_SUFFIX), rank, scoring=self.scoring)
         paths = step_files(self._folder, WEIGHTS_SUFFIX)
-        best = sorted(paths, key=lambda path: read_rank(path, self._scoring), reverse=True)  # stable, also in reverse
+        best = sorted(paths, key=lambda path: read_rank(path, self.scoring), reverse=True)  # stable, also in reverse
         for path in {*paths} - {*best[: self._keep_best], *self.last()}:
             path.unlink()
 
@@ -313,7 +313,7 @@ class CheckpointKeeper(Observer):
     again. Half-written files anywhere in the run are removed at the start.
 
     `state` returns everything needed to resume from here, `learned` the validated weights by name; `best` is the file
-    of the best of them, by the score `select_by`, which compares with others of the same `scoring`.
+    of the best of them, by the score `select_by`.
     """
 
     def __init__(
@@ -324,10 +324,9 @@ class CheckpointKeeper(Observer):
         state: Callable[[], Mapping[str, Any]],
         learned: Callable[[], Mapping[str, Tensor]],
         select_by: str,
-        scoring: str | None = None,
     ) -> None:
         self._checkpoints, self._weights, self._best = checkpoints, weights, best
-        self._state, self._learned, self._select_by, self._scoring = state, learned, select_by, scoring
+        self._state, self._learned, self._select_by, self._scoring = state, learned, select_by, weights.scoring
         sweep_drafts(best.parent)
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from config.training import OptimizerConfig, Precision
 from utils.device import product_dtype
 from utils.training.muon import Muon, hidden_matrices
-from utils.training.plan import learning_rate
+from utils.training.schedule import learning_rate
 
 
 class MovingAverage:

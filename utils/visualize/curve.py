@@ -10,8 +10,8 @@ import numpy as np
 
 from utils.file import atomic_file
 from utils.run import distinct_names, titles
-from utils.training.plan import Progress
 from utils.training.report import LOG, SCORES, Observer, Validation, read_log
+from utils.training.schedule import Progress
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only where a picture is drawn
     from matplotlib.axes import Axes

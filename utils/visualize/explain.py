@@ -29,8 +29,8 @@ from utils.search.constraint import NEVER
 from utils.search.forced import attention_weights, attentions, layer_guesses, recorded_by_kind
 from utils.search.translator import Translator
 from utils.text.tokenizer import Tokenizer
-from utils.training.plan import Progress
 from utils.training.report import JsonLines, Validation, read_log, spread
+from utils.training.schedule import Progress
 from utils.visualize.attention import PARTS, Pair, translated_at_once, write_page
 
 _SETTINGS = ("d_model", "n_heads", "positions", "scale_attention", "scale_embedding")
