@@ -451,7 +451,7 @@ def test_a_corpus_that_is_named_anew_takes_the_place_of_a_runs_own_files(runs: P
     own = DataConfig(src=a, tgt=b, dev_src=c, dev_tgt=d, more_src=a, more_tgt=b, src_lang="xx", pre_tokenized=True)
     TranslationConfig(data=own).save(runs / "tiny-1" / "config.yaml")
 
-    def data(*options: str, begin: str = "--init_from") -> DataConfig:
+    def data(*options: str, begin: str = "--init-from") -> DataConfig:
         config = read_arguments([begin, "tiny-1", *options]).config
         assert isinstance(config, TranslationConfig)
         return config.data

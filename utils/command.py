@@ -105,6 +105,11 @@ class Parser(argparse.ArgumentParser):
         fail(self.prog, " ".join(message.split()))
 
 
+def option_of(name: str) -> str:
+    """Return how an option is spelled: --n-best for n_best; a setting as its field, --model.d_model."""
+    return f"--{name if '.' in name else name.replace('_', '-')}"
+
+
 def typed_command(program: str) -> str:
     """Return what starts a program of this project from here, without Poetry on the path or an active environment."""
     return shlex.join(str(from_here(path)) for path in (Path(sys.executable), ROOT / program))
@@ -116,7 +121,7 @@ def require_options_at_least(arguments: Namespace, **minimum: int) -> None:
         given = arguments[option]
         for value in given if isinstance(given, list) else [given]:
             if value is not None and value < lowest:
-                raise ValueError(f"--{option} {value}: give {lowest:,} or more")
+                raise ValueError(f"{option_of(option)} {value}: give {lowest:,} or more")
 
 
 @contextmanager
