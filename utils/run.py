@@ -131,7 +131,7 @@ def titles(names: Sequence[str]) -> list[str]:
 
 def find_run(
     name: Path | None,
-    config_type: type[RunConfig] = TranslationConfig,
+    config_type: type[RunConfig] | None = TranslationConfig,
     root: Path = PICKLES,
     having: str = WEIGHTS,
 ) -> Path:
@@ -139,7 +139,7 @@ def find_run(
 
     Args:
         name: of several runs of a name without date, the newest that has what is needed.
-        config_type: type of settings of the newest run.
+        config_type: type of settings of the newest run; None: any.
         having: name of the file or folder that is needed.
     """
     if name is None:
