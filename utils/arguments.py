@@ -15,6 +15,7 @@ from utils.command import Parser
 from utils.config import (
     CONFIG_TYPES,
     AnyConfig,
+    RunConfig,
     RunConfigT,
     TranslationConfig,
     config_type_in,
@@ -112,7 +113,7 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     runs = {
         option: find_run(
             None if (option, name) == ("resume", NEWEST) else Path(name),
-            config_type=None,
+            config_type=RunConfig,
             having=WEIGHTS if option == "init_from" else CHECKPOINTS,
         )
         for option, name in named.items()
