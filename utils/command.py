@@ -76,11 +76,11 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse with every option spelled as it was declared; of a verb, too."""
         known = {option.replace("_", "-"): option for option in self._option_string_actions}
-        spelled = []
-        for argument in sys.argv[1:] if args is None else args:
-            option, equals, value = argument.partition("=")
-            hyphenated = option.replace("_", "-") if option.startswith("--") else option
-            spelled.append(known.get(hyphenated, option) + equals + value)
+
+        def declared(option: re.Match[str]) -> str:
+            return known.get(option[0].replace("_", "-"), option[0])
+
+        spelled = [re.sub("^--[^=]*", declared, word) for word in (sys.argv[1:] if args is None else args)]
         return super().parse_known_args(spelled, Namespace() if namespace is None else namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -95,8 +95,7 @@ class Parser(argparse.ArgumentParser):
             verbs = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
             parsers = [self, *(choices[verb] for choices in verbs)]
             known = [option.removeprefix("--") for parser in parsers for option in parser._option_string_actions]
-            near = near_name(name, known)
-            remedy = f"did you mean --{near}?" if near else "see --help"
+            remedy = f"did you mean --{near}?" if (near := near_name(name, known)) else "see --help"
             fail(self.prog if verb is None else f"{self.prog} {verb}", f"unknown option {name}: {remedy}")
         return found
 
