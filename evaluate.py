@@ -16,14 +16,14 @@ def build_parser() -> Parser:
   python evaluate.py run pickles/RUN --split dev --beam 1 --limit 200
   python evaluate.py run pickles/RUN --split test_2017_flickr   a further test set of Multi30k
   python evaluate.py tune --save                                tune beam size and length penalty on the dev set
-  python evaluate.py tune --beams 1 2 5 10 20 50 100 --length_penalties 0.6 --picture beam_width.png
+  python evaluate.py tune --beams 1 2 5 10 20 50 100 --length-penalties 0.6 --picture beam_width.png
   python evaluate.py heads --picture heads.png                  what each attention head is worth
   python evaluate.py alignments kftt_ja_en --gold align.txt --sources japanese.txt --references english.txt
   python evaluate.py pairs demo                                 who did it, negation, tense, ...: does the demo know?
-  python evaluate.py file my.en test.en --tgt_lang en --html report.html
-  python evaluate.py file my.ja test.ja --tgt_lang ja --sources test.en --json report.json
-  python evaluate.py compare test.en before.en after.en --tgt_lang en --test randomization
-  python evaluate.py compare test.en before.en after.en --tgt_lang en --html compared.html
+  python evaluate.py file my.en test.en --tgt-lang en --html report.html
+  python evaluate.py file my.ja test.ja --tgt-lang ja --sources test.en --json report.json
+  python evaluate.py compare test.en before.en after.en --tgt-lang en --test randomization
+  python evaluate.py compare test.en before.en after.en --tgt-lang en --html compared.html
   python evaluate.py nymwa my.tok.en corpus/kftt/tok/kyoto-test.en
   python evaluate.py nymwa pickles/RUN/test.txt corpus/kftt/tok/kyoto-test.en --plain
   python evaluate.py curves pickles/RUN pickles/OTHER --picture curves.png""",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from config.search import SamplingConfig
-from utils.command import Namespace, Parser, aligned, require_options_at_least, run_command
+from utils.command import Namespace, Parser, aligned, option_of, require_options_at_least, run_command
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig
 from utils.dataset.text import decoded_lines
 from utils.file import require_outputs, write_json
@@ -43,7 +43,7 @@ def add_fill_mask_options(parser: Parser) -> None:
     parser.add_argument("texts", nargs="*", type=str, default=[], metavar="TEXT", help="text with one or more [MASK]s")
     parser.add_argument("--run", type=Path, help="run of a BERT (default: the one trained last)")
     parser.add_argument(
-        "--hugging_face", type=Path, metavar="FOLDER", help="folder with config.json, vocab.txt and model.safetensors"
+        "--hugging-face", type=Path, metavar="FOLDER", help="folder with config.json, vocab.txt and model.safetensors"
     )
     parser.add_argument("--top", type=int, default=5, metavar="N", help="number of candidates for each mask")
     about = "draw the attention for one text: FILE.html, an interactive page, or FILE.png"
@@ -54,7 +54,7 @@ def fill_mask(arguments: Namespace) -> None:
     """Fill in the [MASK]s of texts, or of lines of standard input; a mask is one token, ▁ marks where a word begins."""
     require_options_at_least(arguments, top=1)
     if arguments.run and arguments.hugging_face:
-        raise ValueError(f"--run {arguments.run} and --hugging_face {arguments.hugging_face} at once: give one of them")
+        raise ValueError(f"--run {arguments.run} and --hugging-face {arguments.hugging_face} at once: give one of them")
     if arguments.attention and len(arguments.texts) != 1:
         raise ValueError(f"--attention {arguments.attention} and {len(arguments.texts)} texts at once: give one text")
     require_extension(arguments, "attention", ".html", ".png")
@@ -121,14 +121,14 @@ def add_generate_options(parser: Parser) -> None:
     add_settings(parser, SamplingConfig, samples="number of continuations, one per line")
     parser.add_argument("--greedy", action="store_true", help="do not sample: always generate the likeliest token")
     parser.add_argument(
-        "--memory_length", type=int, metavar="M", help="positions to remember (default: as far back as in training)"
+        "--memory-length", type=int, metavar="M", help="positions to remember (default: as far back as in training)"
     )
 
 
 def generate(arguments: Namespace) -> None:
     """Continue a text with a language model; without a text, begin a document."""
     require_options_at_least(arguments, tokens=1, sentences=1, memory_length=0)
-    given = [f"--{option} {arguments[option]}" for option in SAMPLING if arguments[option] is not None]
+    given = [f"{option_of(option)} {arguments[option]}" for option in SAMPLING if arguments[option] is not None]
     if arguments.greedy and given:
         raise ValueError(f"--greedy and {given[0]} at once: leave one out")
     sampling = None if arguments.greedy else changed_by(SamplingConfig(), SAMPLING, arguments)
@@ -145,7 +145,7 @@ def add_perplexity_options(parser: Parser) -> None:
     """Add runs, text, memory lengths, and where to write."""
     parser.add_argument("--run", type=Path, nargs="+", metavar="RUN", help="folders of runs (default: the newest one)")
     parser.add_argument(
-        "--memory_lengths",
+        "--memory-lengths",
         type=int,
         nargs="+",
         metavar="M",
@@ -154,7 +154,7 @@ def add_perplexity_options(parser: Parser) -> None:
     )
     parser.add_argument("--split", choices=["dev", "test"], default="test", help="the text to predict (default: test)")
     parser.add_argument(
-        "--segment_length", type=int, metavar="T", help="tokens read at a time (default: as in training)"
+        "--segment-length", type=int, metavar="T", help="tokens read at a time (default: as in training)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the results as PNG")
@@ -218,12 +218,12 @@ _EXAMPLES = """examples:
   python predict.py fill-mask "京都は[MASK]の古都である。"
   python predict.py fill-mask "[MASK]時代の[MASK]。" --top 10 --run pickles/RUN
   python predict.py fill-mask "京都は[MASK]の古都である。" --attention attention.html
-  python predict.py fill-mask --hugging_face bert-base-uncased "Kyoto was the [MASK] of Japan."
+  python predict.py fill-mask --hugging-face bert-base-uncased "Kyoto was the [MASK] of Japan."
   python predict.py classify "法隆寺は聖徳太子が建てた寺である。"
   python predict.py classify --texts test.text --labels test.labels
-  python predict.py generate "The temple was built in" --sentences 3 --samples 5 --top_p 0.9
-  python predict.py generate "Kyoto is" --greedy --memory_length 256 --run pickles/RUN
-  python predict.py perplexity --memory_lengths 0 16 64 256
+  python predict.py generate "The temple was built in" --sentences 3 --samples 5 --top-p 0.9
+  python predict.py generate "Kyoto is" --greedy --memory-length 256 --run pickles/RUN
+  python predict.py perplexity --memory-lengths 0 16 64 256
   python predict.py perplexity --run pickles/XL pickles/NO_MEMORY --picture memory.png --json memory.json"""
 
 

@@ -10,7 +10,7 @@ from config.data import primary_language
 from config.reader import texts_of
 from config.search import Limits
 from const.path import PICKLES
-from utils.command import Parser, needing_group, run_command
+from utils.command import Parser, needing_group, option_of, run_command
 from utils.file import read_json
 from utils.run import TEST, find_run, translators
 from utils.terminal.option import add_model_options
@@ -48,7 +48,7 @@ Ctrl-C.""",
     limits = parser.add_argument_group("limits")
     for field in fields(Limits):
         meaning = f"{texts_of(Limits)[field.name]} (default: {field.default:g})"
-        limits.add_argument(f"--{field.name}", type=field.type, metavar="N", default=field.default, help=meaning)
+        limits.add_argument(option_of(field.name), type=field.type, metavar="N", default=field.default, help=meaning)
     return parser
 
 

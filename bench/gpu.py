@@ -70,7 +70,7 @@ FULL = Scale(
     trunk_steps=None,
     start=15,
     test=110,
-    tried=("--beams", "4", "8", "--length_penalties", "0.6", "1", "1.4", "--limit", "300"),
+    tried=("--beams", "4", "8", "--length-penalties", "0.6", "1", "1.4", "--limit", "300"),
     tokenized="kftt/tok/kyoto-test.en",
 )
 SMALL = Scale(
@@ -97,7 +97,7 @@ SMALL = Scale(
     trunk_steps=20,
     start=0,
     test=0,
-    tried=("--beams", "1", "2", "--length_penalties", "1", "--limit", "20"),
+    tried=("--beams", "1", "2", "--length-penalties", "1", "--limit", "20"),
     tokenized="embedded/kyoto-test.en",
 )
 
@@ -193,7 +193,7 @@ class Bench:
             self.finish("tests", self.start("tests", "-m", "pytest", "-q", "-m", "gpu", *TESTS), MAY_FAIL)
             self.finish("prepare", preparing)
         if speed:
-            measured = ["--warm_up", "0", "--seconds", f"{speed}", "--rounds", "1"]  # after some steps
+            measured = ["--warm-up", "0", "--seconds", f"{speed}", "--rounds", "1"]  # after some steps
             measured += ["--device", scale.device, "--config", str(settings), "--json", str(self.speeds)]
             self.finish("speed", self.start("speed", "-m", "bench.train", *measured), MAY_FAIL)
         if (left := self.training_seconds() - scale.start) <= 0:

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from config.model import TransformerConfig
 from layers.packed import multiplies_int8
 from utils import device as device_module
-from utils.command import Parser, print_above_bars
+from utils.command import Parser, option_of, print_above_bars
 from utils.device import WORTH_IT, synchronize
 from utils.file import require_outputs, write_json
 
@@ -41,7 +41,7 @@ def benchmark_parser(name: str, description: str, examples: str, **numbers: tupl
     )
     for option, (default, text) in numbers.items():
         text = f"{text} (default: {default:,})"
-        parser.add_argument(f"--{option}", type=type(default), default=default, metavar="N", help=text)
+        parser.add_argument(option_of(option), type=type(default), default=default, metavar="N", help=text)
     parser.add_argument("--json", type=_new_file, metavar="FILE", help="write all figures to this file")
     return parser
 

@@ -144,7 +144,7 @@ def measure(
     offline = dict(zip(texts, (found.text for found in translator.translate(texts)), strict=True))
     direction = {"source": run.config.data.src_lang, "target": run.config.data.tgt_lang}
     measurements = []
-    with served(run.folder, "--precision", precision, "--queue_texts", str(max(512, *clients))) as url:
+    with served(run.folder, "--precision", precision, "--queue-texts", str(max(512, *clients))) as url:
         asyncio.run(besiege(url, direction, texts, max(clients), min(2, seconds)))  # warm-up
         for n in clients:
             print(f"{n} clients for {seconds:g} seconds", flush=True)

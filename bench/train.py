@@ -404,7 +404,7 @@ def build_parser() -> Parser:
   python -m bench.train --archive small_parallel_enja.tar.xz --joeynmt VENV --eole VENV --json train.json
   python -m bench.train --compile                            with torch.compile too (needs a C++ compiler)
   python -m bench.train --without byte_dropout               what a part of it is worth
-  python -m bench.train --warm_up 1 --seconds 5 --rounds 1   a quick look
+  python -m bench.train --warm-up 1 --seconds 5 --rounds 1   a quick look
   GOMP_SPINCOUNT=300000 python -m bench.train --busy 1       beside another program, with the spinning of libgomp itself
   python -m bench.train --config kftt_ja_en                  this project alone, with the settings of a preset
   python -m bench.train --device cuda                        kftt_ja_en: kernel by kernel, by CUDA graphs, compiled""",

@@ -12,7 +12,18 @@ Initialisation = Literal["unit_variance", "xavier_uniform"]
 
 @dataclass(frozen=True)
 class Architecture(Config):
-    """Base: which of the settings the weights depend on."""
+    """Base: which of the settings the weights depend on, and what settings mean wherever a model has them.
+
+    Args:
+        d_model: width of every position.
+        n_heads: heads of every attention.
+        d_ff: inner width of the feed-forward layers.
+        n_layers: depth.
+        attention_dropout: probability of dropping an attention weight.
+        max_length: longest input in tokens, </s> included.
+        tie: what shares one matrix: nothing, the target embedding and the output, or (joint vocabulary) all three.
+        fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
+    """
 
     free: ClassVar[frozenset[str]] = frozenset({"dropout", "attention_dropout", "fused", "init_encoder"})
 
@@ -34,18 +45,12 @@ class BertConfig(Architecture):
     """The architecture of a BERT; the defaults are Devlin et al.'s base.
 
     Args:
-        d_model: width of every position.
-        n_heads: heads of every attention.
-        d_ff: inner width of the feed-forward layers.
-        n_layers: depth.
         dropout: probability of dropping a component of embeddings and sub-layer outputs.
-        attention_dropout: probability of dropping an attention weight.
         activation: non-linearity of the feed-forward layers and of the masked-language head.
         max_length: longest input in tokens, [CLS] and [SEP] included.
         n_segments: number of sentences that segment embeddings can tell apart in an input.
         scale_embedding: token embeddings times √D, as in the Transformer, or unscaled (BERT).
         norm_eps: added to the variance before a norm divides by its square root.
-        fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
     """
 
     d_model: int = bounded(768, ge=1)
@@ -85,13 +90,9 @@ class TransformerConfig(Architecture):
     """The architecture of a translator; the defaults are Vaswani et al.'s base, with the norm first.
 
     Args:
-        d_model: width of every position.
-        n_heads: heads of every attention.
-        d_ff: inner width of the feed-forward layers.
         n_encoder_layers: depth of the encoder; on top of a BERT, if there is one.
         n_decoder_layers: depth of the decoder.
         dropout: probability of dropping a component of embeddings, sub-layer outputs and feed-forward insides.
-        attention_dropout: probability of dropping an attention weight.
         norm_first: norm before each sub-layer (True) or after it, as in the paper (False).
         activation: non-linearity of the feed-forward layers.
         positions: sinusoid of the paper, a learned table, rotary: every self-attention turns queries and keys; or none.
@@ -100,8 +101,6 @@ class TransformerConfig(Architecture):
         max_length: longest input in tokens, </s> included; a learned table has as many rows.
         initialisation: unit_variance: embeddings have unit variance after their scaling by √D; xavier_uniform: every
             matrix by its own shape, embeddings too.
-        tie: what shares one matrix: nothing, the target embedding and the output, or (joint vocabulary) all three.
-        fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
         bert: a BERT in place of the source's embedding and positions; null: those of the paper.
         init_encoder: a run whose BERT, with its vocabulary and architecture, the encoder is initialised from; null:
             training from scratch.
@@ -147,8 +146,6 @@ class RecurrentConfig(Architecture):
         d_model: width of the embeddings and of what the output reads.
         d_hidden: units of the decoder, of each direction of the encoder, and of the attention.
         dropout: probability of dropping a component of embeddings and of what the output reads.
-        max_length: longest input in tokens, </s> included.
-        tie: what shares one matrix: nothing, the target embedding and the output, or (joint vocabulary) all three.
     """
 
     free: ClassVar[frozenset[str]] = Architecture.free | {"max_length"}
@@ -165,17 +162,11 @@ class TransformerXLConfig(Architecture):
     """The architecture of a language model; the defaults are Dai et al.'s standard model for WikiText-103.
 
     Args:
-        d_model: width of every position.
-        n_heads: heads of every attention.
-        d_ff: inner width of the feed-forward layers.
-        n_layers: depth.
         dropout: probability of dropping a component of embeddings, sub-layer outputs, feed-forward insides and output.
-        attention_dropout: probability of dropping an attention weight.
         activation: non-linearity of the feed-forward layers.
         memory_length: positions before a segment that are remembered in training; 0: none. Inference may remember
             more or fewer.
         tie: embedding and output share one matrix.
-        fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
     """
 
     free: ClassVar[frozenset[str]] = Architecture.free | {"memory_length"}

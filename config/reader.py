@@ -12,7 +12,7 @@ from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -152,14 +152,31 @@ def group_of(type_: Any) -> type | None:
     )
 
 
-def names_of(config_type: type, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the full name and the type of every setting; a group that may be null is one, too."""
-    for name, type_ in fields_of(config_type).items():
+class Setting(NamedTuple):
+    """What is known of a setting before it is read."""
+
+    name: str  # in full, such as model.d_model
+    type_: Any
+    field: "dataclasses.Field[Any]"
+    text: str  # what the docstring of its dataclass says of it
+
+    @property
+    def default(self) -> Any:
+        """Its default; MISSING where there is none."""
+        made = self.field.default_factory
+        return self.field.default if made is dataclasses.MISSING else made()
+
+
+def settings_of(config_type: type, above: str = "") -> Iterator[Setting]:
+    """Yield every setting; a group that may be null is one, too."""
+    types, texts = fields_of(config_type), texts_of(config_type)
+    for field in dataclasses.fields(config_type):
+        type_ = types[field.name]
         group = group_of(type_)
         if group is None or NoneType in get_args(type_):
-            yield above + name, type_
+            yield Setting(above + field.name, type_, field, texts.get(field.name, ""))
         if group is not None:
-            yield from names_of(group, f"{above}{name}.")
+            yield from settings_of(group, f"{above}{field.name}.")
 
 
 def read(config_type: type[ConfigT], settings: Settings, above: str = "", known: Sequence[str] = ()) -> ConfigT:
@@ -171,19 +188,18 @@ def read(config_type: type[ConfigT], settings: Settings, above: str = "", known:
         above: name of the group, with a dot behind it.
         known: all names that a complaint may suggest; those of the dataclass by default.
     """
-    known = known or [name for name, _ in names_of(config_type, above)]
+    known = known or [setting.name for setting in settings_of(config_type, above)]
     types, values = fields_of(config_type), {}  # type: ignore[arg-type]  # a dataclass, always
     for name, written in settings.items():
         if name not in types:
             raise _unknown(above + name, written, known)
         values[name] = _read_field(above + name, types[name], written, known)
-    for field in dataclasses.fields(config_type):  # type: ignore[arg-type]  # as above
-        missing = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if missing and field.name not in values:
-            below = group_of(types[field.name])
+    for name, parameter in inspect.signature(config_type).parameters.items():
+        if parameter.default is parameter.empty and name not in values:
+            below = group_of(types[name])
             if below is None:
-                raise SettingsError(f"{above}{field.name} is missing: give it a value")
-            values[field.name] = read(below, {}, f"{above}{field.name}.", known)
+                raise SettingsError(f"{above}{name} is missing: give it a value")
+            values[name] = read(below, {}, f"{above}{name}.", known)
     try:
         return config_type(**values)
     except BoundError as error:
@@ -199,23 +215,25 @@ def _read_field(name: str, type_: Any, written: Any, known: Sequence[str]) -> An
         return read_value(name, type_, written)
     if isinstance(written, dict):
         return read(group, written, f"{name}.", known)
-    if isinstance(written, Scalar) and written.is_null and NoneType in get_args(type_):
+    optional = NoneType in get_args(type_)
+    if isinstance(written, Scalar) and written.is_null and optional:
         return None
-    remedy = "null" if NoneType in get_args(type_) else "leave it out"
-    shown = _shown(written)
-    raise SettingsError(
-        f"{name} is a group of settings, not {shown}: give settings below it, or {remedy}", _place(written)
-    )
+    wrong = f"{name} is a group of settings, not {_shown(written)}"
+    remedy = f"give settings below it, or {'null' if optional else 'leave it out'}"
+    raise SettingsError(f"{wrong}: {remedy}", _place(written))
 
 
 def near_name(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that was probably meant, of the same group if there is one like it."""
     known, (group, _, last) = list(known), name.rpartition(".")
-    beside = {each.rpartition(".")[2]: each for each in known if each.rpartition(".")[0] == group}
-    near = get_close_matches(last, beside, 3, 0.5)
-    if near:  # of those that are equally close, the one that has the same letters: log, not low, for lgo
-        matchers = {each: SequenceMatcher(None, each, last) for each in near}
-        return beside[max(near, key=lambda each: (matchers[each].ratio(), matchers[each].quick_ratio()))]
+    beside = {leaf: full for full in known for above, _, leaf in [full.rpartition(".")] if above == group}
+
+    def likeness(leaf: str) -> tuple[float, float]:
+        matcher = SequenceMatcher(None, leaf, last)
+        return matcher.ratio(), matcher.quick_ratio()
+
+    if near := get_close_matches(last, beside, 3, 0.5):
+        return beside[max(near, key=likeness)]  # of equally close ones, that of the same letters: log, not low, for lgo
     return next(iter(get_close_matches(name, known, 1, 0.5)), None)
 
 
@@ -223,10 +241,8 @@ def _unknown(name: str, written: Any, known: Sequence[str]) -> SettingsError:
     while isinstance(written, dict) and written:
         below, written = next(iter(written.items()))
         name += f".{below}"
-    near = near_name(name, known)
-    return SettingsError(
-        f"unknown setting {name}: " + (f"did you mean {near}?" if near else "see --help"), _place(written)
-    )
+    remedy = f"did you mean {near}?" if (near := near_name(name, known)) else "see --help"
+    return SettingsError(f"unknown setting {name}: {remedy}", _place(written))
 
 
 def _place(written: Any) -> str:
@@ -245,20 +261,19 @@ def read_value(name: str, type_: Any, written: Any) -> Any:
     """Return a value of the type of the setting of this name; of `Any`, what was written."""
     if type_ is Any:
         return written
-    optional = NoneType in get_args(type_)
     if isinstance(written, Scalar) and written.is_null:
-        if optional or type_ is NoneType:
+        if NoneType in get_args(type_):
             return None
         if type_ is not str or written:
             raise SettingsError(f"{name} cannot be null: give it a value, or leave it out", _place(written))
     for member in _members(type_):
         try:
             return _converted(member, written)
-        except (ValueError, TypeError, yaml.YAMLError):
+        except (LookupError, ValueError, TypeError, yaml.YAMLError):
             continue
     *others, last = wanted(type_)
-    shown = _shown(written)
-    raise SettingsError(f"{name}={shown}: give {', '.join(others)}{' or ' * bool(others)}{last}", _place(written))
+    remedy = f"give {', '.join(others)}{' or ' * bool(others)}{last}"
+    raise SettingsError(f"{name}={_shown(written)}: {remedy}", _place(written))
 
 
 def _members(type_: Any) -> list[Any]:
@@ -268,12 +283,14 @@ def _members(type_: Any) -> list[Any]:
 
 def wanted(type_: Any) -> list[str]:
     """Return in words what a value of this type may be."""
+    if group_of(type_):
+        return ["a group or null"]
     words = [word for member in _members(type_) for word in _words(member)]
     return words + ["null"] * (NoneType in get_args(type_))
 
 
 def _converted(type_: Any, written: Any) -> Any:
-    """Return a value of this type, or raise a ValueError or TypeError."""
+    """Return a value of this type, or raise a LookupError, ValueError or TypeError."""
     if get_origin(type_) is list and isinstance(written, list):
         return [_converted(get_args(type_)[0], item) for item in written]
     if get_origin(type_) is tuple:
@@ -285,15 +302,11 @@ def _converted(type_: Any, written: Any) -> Any:
         raise TypeError(written)
     if get_origin(type_) is Literal:
         choices = get_args(type_)
-        return choices[choices.index(written)]  # raises a ValueError if it is none of them
+        return choices[choices.index(written)]
     if type_ is bool:
-        if written.lower() not in ("true", "false"):
-            raise ValueError(written)
-        return written.lower() == "true"
-    if type_ is int:
-        if not re.fullmatch(r"[-+]?[0-9]+", written):  # int() also reads 1_000 and digits of other scripts
-            raise ValueError(written)
-        return int(written)
+        return {"true": True, "false": False}[written.lower()]
+    if type_ is int and not re.fullmatch(r"[-+]?[0-9]+", written):  # int() reads 1_000 and digits of other scripts
+        raise ValueError(written)
     if type_ is float:
         return float(re.sub(r"^([-+]?)\.(inf|nan)$", r"\1\2", written.lower()))
     return type_(str(written))
@@ -307,20 +320,6 @@ def _words(type_: Any) -> Sequence[str]:
     if get_origin(type_) in (list, dict):
         return ["a list, such as [1, 2]" if get_origin(type_) is list else "a group"]
     return [{bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}.get(type_, "text")]
-
-
-# What --help says of settings: what each may be, what its docstring says, and its default.
-
-
-def described(config_type: type, name: str, type_: Any) -> tuple[str, str, Any]:
-    """Return what a setting may be, what the `Args:` of its dataclass say of it, and its default; MISSING: none."""
-    *groups, leaf = name.split(".")
-    for group in groups:
-        config_type = group_of(fields_of(config_type)[group]) or config_type
-    words = ["a group or null"] if group_of(type_) else wanted(type_)
-    (field,) = (each for each in dataclasses.fields(config_type) if each.name == leaf)
-    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    return " | ".join(words), texts_of(config_type).get(leaf, ""), default
 
 
 @cache

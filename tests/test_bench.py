@@ -298,7 +298,7 @@ def test_the_table_shows_the_rest_where_our_fastest_form_was_left_out() -> None:
 def test_a_gpu_is_measured_from_begin_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = "bench.train --device cuda --config demo --warm_up 1 --seconds 1 --rounds 1 --json"
+    command = "bench.train --device cuda --config demo --warm-up 1 --seconds 1 --rounds 1 --json"
     monkeypatch.setattr(sys, "argv", [*command.split(), str(tmp_path / "gpu.json")])
     train.main()
     result = json.loads((tmp_path / "gpu.json").read_text())

@@ -22,7 +22,7 @@ import translate
 from bench import results as results_module
 from bench.results import RESULTS, SAMPLES, TABLES, result_table, translations_page, with_table
 from config.data import DataConfig, TokenizerConfig
-from config.reader import names_of
+from config.reader import settings_of
 from config.search import Limits
 from const.corpora import CORPORA
 from const.path import FIGURE, PICKLES, ROOT
@@ -292,7 +292,7 @@ def test_what_a_page_links_to_or_names_is_in_the_repository(page: str) -> None:
 
 
 def test_options_that_pages_name_are_settings() -> None:
-    known = {f"--{name}" for config_type in CONFIG_TYPES.values() for name, _ in names_of(config_type)}
+    known = {f"--{name}" for config_type in CONFIG_TYPES.values() for name, *_ in settings_of(config_type)}
     named = {option for page in PAGES for option in re.findall(r"`(--\w+\.[\w.]+)", prose(text_of(page)))}
     assert named - known == set()
 

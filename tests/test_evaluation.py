@@ -229,7 +229,7 @@ def test_the_tokenizer_fits_the_language_or_is_refused() -> None:
     assert fitting_tokenizer("ja", pre_tokenized=False, wanted="char") == "char"
     assert fitting_tokenizer("ja", pre_tokenized=True, wanted="13a", force=True) == "13a"
     for lang, pre_tokenized, wanted, remedy in (
-        ("ja-JP", False, "none", "--tokenize ja-mecab, or --pre_tokenized"),
+        ("ja-JP", False, "none", "--tokenize ja-mecab, or --pre-tokenized"),
         ("en", False, "ja-mecab", "--tokenize 13a"),
         ("en", True, "13a", "split already"),
         ("lo", False, "13a", "--tokenize char"),
@@ -593,22 +593,22 @@ def reported(command: Command, line: str) -> list[dict[str, Any]]:
 
 
 REFUSED = """
-file short references.en --tgt_lang en                        | references.en has 40 lines but short has 39: line i
-file good.en references.en --training_text no --tgt_lang en   | no such file: no
-file good.en references.en --tgt_lang en --json good.en       | --json good.en is the file of translations: give another
-file folder references.en --tgt_lang en                       | python evaluate.py run folder --translations FILE
-file references.en references.en --tgt_lang en                | have the same 40
-file good.en references.ja --tgt_lang en                      | REFERENCES references.ja is not in en
-file good.en references.en --tgt_lang en --bootstrap 5        | --bootstrap 5: give 100 or more
-file good.en references.en --tgt_lang en --tokenize zh        | --tokenize zh cannot split en into words
-file good.en references.en                                    | such as --tgt_lang en
-file good.en references.en --tgt_lang en --html folder        | folder exists and is not a file
-compare references.en bad.en good.en --tgt_lang en --samples 0 | --samples 0
-compare references.en bad.en good.en --tgt_lang en --bootstrap 0 | --bootstrap 0 and --test bootstrap at once
+file short references.en --tgt-lang en                        | references.en has 40 lines but short has 39: line i
+file good.en references.en --training-text no --tgt-lang en   | no such file: no
+file good.en references.en --tgt-lang en --json good.en       | --json good.en is the file of translations: give another
+file folder references.en --tgt-lang en                       | python evaluate.py run folder --translations FILE
+file references.en references.en --tgt-lang en                | have the same 40
+file good.en references.ja --tgt-lang en                      | REFERENCES references.ja is not in en
+file good.en references.en --tgt-lang en --bootstrap 5        | --bootstrap 5: give 100 or more
+file good.en references.en --tgt-lang en --tokenize zh        | --tokenize zh cannot split en into words
+file good.en references.en                                    | such as --tgt-lang en
+file good.en references.en --tgt-lang en --html folder        | folder exists and is not a file
+compare references.en bad.en good.en --tgt-lang en --samples 0 | --samples 0
+compare references.en bad.en good.en --tgt-lang en --bootstrap 0 | --bootstrap 0 and --test bootstrap at once
 run --split tune                                              | --split tune: files has dev, test; give one of them
 run --tag law                                                 | tag=law, but the vocabulary knows no tag: give one
-run --minimum_bayes_risk --beam 1                             | nothing to choose from: give e.g. --beam 8
-run --length_penalty 20                                       | --length_penalty 20.0: give
+run --minimum-bayes-risk --beam 1                             | nothing to choose from: give e.g. --beam 8
+run --length-penalty 20                                       | --length-penalty 20.0: give
 tune --save --beams 1 0                                       | --beams 0: give
 pairs tiny                                                    | learned corpus=files, ja to en; the pairs are of
 curves folder                                                 | --picture is missing: give the PNG file to write
@@ -635,8 +635,8 @@ def test_a_mistake_is_one_line_and_nothing_is_translated_or_written(
 
 
 WARNED = """
-file good.tok references.en --tgt_lang en --bootstrap 0 | good.tok looks tokenized: give --pre_tokenized
-file good.tok references.en --tgt_lang en --bootstrap 0 --pre_tokenized               |
+file good.tok references.en --tgt-lang en --bootstrap 0 | good.tok looks tokenized: give --pre-tokenized
+file good.tok references.en --tgt-lang en --bootstrap 0 --pre-tokenized               |
 nymwa references.tok references.tok --force             | is not tok/kyoto-test.en of KFTT
 nymwa good.en references.tok                            | good.en is not tokenized
 """
@@ -651,7 +651,7 @@ def test_what_looks_wrong_is_scored_with_a_warning(line: str, words: str, comman
 
 
 def test_a_file_is_scored(command: Command) -> None:
-    words = "--tgt_lang ja --seed 7 --html report.html --sources sources --training_text references.ja"
+    words = "--tgt-lang ja --seed 7 --html report.html --sources sources --training-text references.ja"
     (found,) = reported(command, f"file good.ja references.ja {words}")
     with sampling_seed(7):
         expected = measure(JAPANESE.good, JAPANESE.references, build_metrics("ja", "ja-mecab"), 1000)
@@ -668,7 +668,7 @@ def test_systems_are_compared_with_the_first_and_runs_stand_for_their_translatio
     command: Command, home: Path
 ) -> None:
     shutil.copy(home / "good.en", home / "folder" / "test.txt")
-    words = "--tgt_lang en --test randomization --samples 200 --seed 3"
+    words = "--tgt-lang en --test randomization --samples 200 --seed 3"
     found = reported(command, f"compare references.en bad.en folder {words}")
     systems = [System("bad.en", ENGLISH.bad), System("folder", ENGLISH.good)]
     with sampling_seed(3):
@@ -689,7 +689,7 @@ def test_systems_are_contrasted_by_sentences_and_ngrams(command: Command, home: 
     write(home / "references", ["a red bridge", "an old temple", "the garden", "the river", "the river", "the shop"])
     write(home / "before", ["a red bridge", "a temple", "the hut", "the lake", "the lake", "the shop"])
     write(home / "after", ["a bridge", "an old temple", "the garden", "the river", "a river river", "the shop"])
-    found = command("compare references before after --tgt_lang en --html page.html --json page.json --samples 100")
+    found = command("compare references before after --tgt-lang en --html page.html --json page.json --samples 100")
     assert found.status == 0, found.err
     (told,) = json.loads((home / "page.json").read_text(encoding="utf-8"))["contrasts"]
     assert (told["system"], told["baseline"]) == ("after", "before")
@@ -727,7 +727,7 @@ def test_a_run_translates_its_own_text(command: Command, home: Path, made: Path)
     search = replace(loaded.config.search, beam_size=3, length_penalty=-1.0)
     pairs = read_parallel(prepare_to_score(loaded.config.data, made / "split").dev)[:6]
     expected = [found.text for found in loaded.translator(search).translate(pairs.src)]
-    words = "--split dev --beam 3 --length_penalty -1 --limit 6 --bootstrap 0 --translations out"
+    words = "--split dev --beam 3 --length-penalty -1 --limit 6 --bootstrap 0 --translations out"
     (found,) = reported(command, f"run {folder} {words}")
     assert read_lines(home / "out") == expected
     assert found["metrics"] == [asdict(m) for m in measure(expected, pairs.tgt, build_metrics("en", "13a"))]
@@ -763,19 +763,19 @@ def test_tuning_tries_each_setting_and_saves_the_best(
         return translate(translator, *rest)
 
     monkeypatch.setattr(Translator, "translate", watched)
-    found = command("tune --beams 1 3 --length_penalties 0 2 --limit 4 --save --json tuned.json --picture tuned.png")
+    found = command("tune --beams 1 3 --length-penalties 0 2 --limit 4 --save --json tuned.json --picture tuned.png")
     kept = json.loads(Path("tuned.json").read_text(encoding="utf-8"))
     trials = kept["trials"]
     assert [(t["beam_size"], t["length_penalty"]) for t in trials] == [(1, 0), (1, 2), (3, 0), (3, 2)]
     best = max(trials, key=lambda trial: (trial["bleu"], -trial["beam_size"]))  # of equals, the smallest beam
-    assert f"best: --beam {best['beam_size']} --length_penalty {best['length_penalty']:g}" in found.out
+    assert f"best: --beam {best['beam_size']} --length-penalty {best['length_penalty']:g}" in found.out
     assert kept["text"] == "files dev, ja-en, first 4 sentences"
     (run,) = (home / "pickles").iterdir()
     search = TranslationConfig.load(run / CONFIG).search
     assert (search.beam_size, search.length_penalty) == (best["beam_size"], best["length_penalty"])
     assert Path("tuned.png").read_bytes().startswith(b"\x89PNG")
     assert searched == [(1, 0), (3, 0), (3, 2)]  # no length penalty changes greedy search
-    (scored,) = reported(command, "run --split dev --limit 4 --bootstrap 0 --beam 3 --length_penalty 2")
+    (scored,) = reported(command, "run --split dev --limit 4 --bootstrap 0 --beam 3 --length-penalty 2")
     assert scored["metrics"][0]["score"] == pytest.approx(trials[3]["bleu"])
     assert scored["analysis"]["length_ratio"] == pytest.approx(trials[3]["length_ratio"])
 
@@ -783,7 +783,7 @@ def test_tuning_tries_each_setting_and_saves_the_best(
 def test_a_run_is_scored_with_what_agrees_most_in_the_precision_that_is_asked_for(
     command: Command, home: Path, made: Path
 ) -> None:
-    by_risk = "run --split dev --bootstrap 0 --beam 6 --minimum_bayes_risk --precision bf16 --translations by_risk"
+    by_risk = "run --split dev --bootstrap 0 --beam 6 --minimum-bayes-risk --precision bf16 --translations by_risk"
     (scored,) = reported(command, by_risk)
     (run,) = (home / "pickles").iterdir()
     loaded = load_run(run, CPU)
@@ -981,7 +981,7 @@ def test_a_run_is_asked_about_pairs_with_its_best_and_its_kept_weights(
 
 
 def test_a_report_may_go_to_standard_output(command: Command) -> None:
-    found = command("file good.en references.en --tgt_lang en --bootstrap 0 --json -")
+    found = command("file good.en references.en --tgt-lang en --bootstrap 0 --json -")
     assert found.status == 0, found.err
     shown, _, told = found.out.partition("\n{")
     assert "BLEU" in shown

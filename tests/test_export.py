@@ -586,7 +586,7 @@ def test_an_exported_run_translates_as_the_run_does(command: Command, tmp_path: 
     found = command("translate.py", *ENGINE, moved, "--beam", "1", stdin=lines)
     assert (found.status, found.out) == (0, expected.out)
     assert len(set(found.out.splitlines())) > 20
-    assert found.out != command("translate.py", *ENGINE, moved, "--beam", "1", "--pre_tokenized", stdin=lines).out
+    assert found.out != command("translate.py", *ENGINE, moved, "--beam", "1", "--pre-tokenized", stdin=lines).out
 
 
 def words() -> TokenizerPair:
@@ -637,7 +637,7 @@ def test_the_folder_says_how_it_is_used_elsewhere(
         exec(about_it, {})
     alone = capsys.readouterr().out
     assert alone.strip()
-    like_theirs = ("--normalization", "length", "--max_ratio", "99")  # its own penalty, and no limit
+    like_theirs = ("--normalization", "length", "--max-ratio", "99")  # its own penalty, and no limit
     assert command("translate.py", text, *ENGINE, output, *like_theirs).out == alone
 
 

@@ -38,6 +38,7 @@ from const.path import ROOT
 from const.token import EOS
 from tests.served import Scribe, ask, eventually, line_of, line_translator, route, serving, translator
 from tests.tiny import MODEL, TEXT, Outcome, language_run, lively, outcome, run, tagged_tokenizers, tokenizers
+from utils.command import option_of
 from utils.config import TranslationConfig
 from utils.load import load_run
 from utils.run import CONFIG, WEIGHTS, create_run, find_run
@@ -896,7 +897,7 @@ def test_the_newest_runs_answer_as_translating_with_them_does(
     command: Command, served: list[tuple[FastAPI, Limits]], runs: list[Path]
 ) -> None:
     limits = Limits(70, 2, 3, 4.5, 6, 7.5)
-    options = [word for name, value in asdict(limits).items() for word in (f"--{name}", value)]
+    options = [word for name, value in asdict(limits).items() for word in (option_of(name), value)]
     found = command("--host", "127.0.0.2", "--port", "0", "--device", "cpu", *options)
     assert (found.status, found.err) == (0, "")
     names = f"{runs[0].name} (ja→en), {runs[1].name} (en→ja)"
@@ -922,7 +923,7 @@ def test_a_mistake_is_one_line(command: Command, served: list[tuple[FastAPI, Lim
     for arguments, said in (
         ("--run nowhere", "no run nowhere"),
         ("--run tiny --run tiny", "two runs are called tiny"),
-        ("--queue_texts 9 --max_texts 10", "queue_texts=9 has no room for the max_texts=10"),
+        ("--queue-texts 9 --max-texts 10", "queue_texts=9 has no room for the max_texts=10"),
         ("--precision fp16", "precision=fp16 needs CUDA"),
     ):
         assert said in command("--port", "0", *arguments.split()).complaint

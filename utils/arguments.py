@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from config.data import DataConfig
-from config.reader import Settings, described, merged, names_of, settings_from_options
+from config.reader import Settings, merged, settings_from_options, settings_of, wanted
 from const.path import PRESET
 from utils.command import Parser
 from utils.config import (
     CONFIG_TYPES,
     AnyConfig,
+    RunConfig,
     RunConfigT,
     TranslationConfig,
     config_type_in,
@@ -23,7 +24,9 @@ from utils.config import (
     to_config,
 )
 from utils.file import require_folder_name
-from utils.run import CHECKPOINTS, CONFIG, WEIGHTS, find_run, newest_run
+from utils.run import CHECKPOINTS, CONFIG, WEIGHTS, find_run
+
+NEWEST = "newest"  # what --resume alone asks for
 
 
 class Arguments(NamedTuple):
@@ -53,20 +56,20 @@ def build_parser(config_type: type[AnyConfig] = TranslationConfig, given: Settin
     )
     parser.add_argument("--profile", action="store_true", help="write a trace of some of the first updates")
     groups: dict[str, Any] = {}
-    for name, field_type in names_of(config_type):
+    for setting in settings_of(config_type):
+        name = setting.name
         if name == "task":
             continue
         title = name.partition(".")[0] if "." in name else "run"
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        metavar, text, by_default = described(config_type, name, field_type)
         value: Any = given or {}
         for part in name.split("."):
             value = value.get(part) if isinstance(value, dict) else None
-        value = by_default if value is None else value
+        value = setting.default if value is None else value
         default = "required" if value is MISSING else f"default: {as_text(value)}"
-        text = f"{text} ({default})".replace("%", "%%")
-        groups[title].add_argument(f"--{name}", dest=name, metavar=metavar, default=argparse.SUPPRESS, help=text)
+        text = f"{setting.text} ({default})".replace("%", "%%")
+        groups[title].add_argument(f"--{name}", dest=name, metavar=" | ".join(wanted(setting.type_)), help=text)
     return parser
 
 
@@ -78,7 +81,7 @@ def _add_choice_of_settings(parser: argparse.ArgumentParser) -> None:
         help="a preset by its name, such as demo, or a YAML file of settings; see const/preset/",
     )
     parser.add_argument("--task", choices=list(CONFIG_TYPES), help="what to learn, where no file or run says it")
-    parser.add_argument("--resume", nargs="?", const="newest", metavar="RUN", help="resume this run, or the newest one")
+    parser.add_argument("--resume", nargs="?", const=NEWEST, metavar="RUN", help="resume this run, or the newest one")
     parser.add_argument(
         "--init-from", metavar="RUN", help="start a new run from the weights, vocabulary and settings of this one"
     )
@@ -107,7 +110,14 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     if "resume" in named and asked.config is not None:
         remedy = "leave out --config, and give what is to change as options, such as --training.max_epochs 40"
         raise ValueError(f"--config {asked.config}, but a run that is resumed has its own settings: {remedy}")
-    runs = {option: _run(option, name) for option, name in named.items()}
+    runs = {
+        option: find_run(
+            None if (option, name) == ("resume", NEWEST) else Path(name),
+            config_type=RunConfig,
+            having=WEIGHTS if option == "init_from" else CHECKPOINTS,
+        )
+        for option, name in named.items()
+    }
     source, is_new = next(iter(runs.values()), None), "resume" not in runs
     file: Settings = {} if asked.config is None else load_settings(find_settings(Path(asked.config)))
     if source is not None:
@@ -118,13 +128,13 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     else:
         weakest = load_settings(PRESET / "kftt_ja_en.yaml") if asked.config is None and asked.task is None else {}
         config_type = config_type_in(file if asked.task is None else {"task": asked.task}, asked.config or "--task")
-    given = vars(build_parser(config_type, merged(weakest, file)).parse_args(argv))
-    options = {name: given[name] for name, _ in names_of(config_type) if name in given and name not in vars(asked)}
-    typed = settings_from_options(options | ({} if asked.task is None else {"task": asked.task}))
-    has_files = source is not None and issubclass(config_type, TranslationConfig)
-    cleared = _cleared_files(file, typed, is_new) if has_files else {}
-    notice, names_nothing = "", source is None and asked.config is None and asked.task is None
-    if names_nothing and {"data.src", "data.tgt", "data.pairs"} & options.keys():
+    given = build_parser(config_type, merged(weakest, file)).parse_args(argv)
+    names = [setting.name for setting in settings_of(config_type)]
+    options = {name: value for name in names if (value := given.get(name)) is not None}
+    typed, cleared, notice = settings_from_options(options), Settings(), ""
+    if source is not None and issubclass(config_type, TranslationConfig):
+        cleared = _cleared_files(file, typed, is_new)
+    elif source is None and asked.config is None and asked.task is None:
         from utils.recipe import own_recipe  # with numpy, which --help need not wait for
 
         weakest, notice = own_recipe(options) or (weakest, notice)
@@ -139,14 +149,7 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
         config = _with_decay(config, runs["branch"], merged(file, typed))
     config, ending = _with_end(config, typed, is_new)
     notice = "\n".join(filter(None, (notice, ending)))
-    return Arguments(config, **runs, dry_run=given["dry_run"], profile=given["profile"], notice=notice)
-
-
-def _run(option: str, name: str) -> Path:
-    """Return the run to resume, to initialise from, or to branch from."""
-    if (option, name) == ("resume", "newest"):
-        return newest_run(CHECKPOINTS, config_type=None)
-    return find_run(Path(name), having=WEIGHTS if option == "init_from" else CHECKPOINTS)
+    return Arguments(config, **runs, dry_run=given.dry_run, profile=given.profile, notice=notice)
 
 
 def _begun_anew(settings: Settings) -> Settings:
@@ -218,13 +221,13 @@ def _with_end(config: RunConfigT, typed: Settings, is_new: bool) -> tuple[RunCon
 def _refuse_other(source: Path, saved: AnyConfig, config: AnyConfig, is_new: bool) -> None:
     """Refuse what cannot change in a run: its vocabulary; if it is resumed, its scores, its tag, what is held out."""
     fixed = () if is_new else ("training.select_by", "data.held_out", "data.tag")
-    names = [name for name, _ in names_of(type(config)) if name.startswith("tokenizer.") or name in fixed]
-    for name in names:
-        was, now = (as_text(attrgetter(name)(each)) for each in (saved, config))
-        if was != now and name != "tokenizer.sampling":
-            raise ValueError(
-                f"{name}={now}, but {source} was trained with {was}: give --{name} {was}, or train a new run"
-            )
+    for setting in settings_of(type(config)):
+        name = setting.name
+        if name in fixed or (name.startswith("tokenizer.") and name != "tokenizer.sampling"):
+            was, now = map(as_text, map(attrgetter(name), (saved, config)))
+            if was != now:
+                remedy = f"give --{name} {was}, or train a new run"
+                raise ValueError(f"{name}={now}, but {source} was trained with {was}: {remedy}")
 
 
 def _cleared_files(file: Settings, typed: Settings, is_new: bool) -> Settings:

@@ -76,11 +76,11 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse with every option spelled as it was declared; of a verb, too."""
         known = {option.replace("_", "-"): option for option in self._option_string_actions}
-        spelled = []
-        for argument in sys.argv[1:] if args is None else args:
-            option, equals, value = argument.partition("=")
-            hyphenated = option.replace("_", "-") if option.startswith("--") else option
-            spelled.append(known.get(hyphenated, option) + equals + value)
+
+        def declared(option: re.Match[str]) -> str:
+            return known.get(option[0].replace("_", "-"), option[0])
+
+        spelled = [re.sub("^--[^=]*", declared, word) for word in (sys.argv[1:] if args is None else args)]
         return super().parse_known_args(spelled, Namespace() if namespace is None else namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -95,14 +95,18 @@ class Parser(argparse.ArgumentParser):
             verbs = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
             parsers = [self, *(choices[verb] for choices in verbs)]
             known = [option.removeprefix("--") for parser in parsers for option in parser._option_string_actions]
-            near = near_name(name, known)
-            remedy = f"did you mean --{near}?" if near else "see --help"
+            remedy = f"did you mean --{near}?" if (near := near_name(name, known)) else "see --help"
             fail(self.prog if verb is None else f"{self.prog} {verb}", f"unknown option {name}: {remedy}")
         return found
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
         fail(self.prog, " ".join(message.split()))
+
+
+def option_of(name: str) -> str:
+    """Return how an option is spelled: --n-best for n_best; a setting as its field, --model.d_model."""
+    return f"--{name if '.' in name else name.replace('_', '-')}"
 
 
 def typed_command(program: str) -> str:
@@ -116,7 +120,7 @@ def require_options_at_least(arguments: Namespace, **minimum: int) -> None:
         given = arguments[option]
         for value in given if isinstance(given, list) else [given]:
             if value is not None and value < lowest:
-                raise ValueError(f"--{option} {value}: give {lowest:,} or more")
+                raise ValueError(f"{option_of(option)} {value}: give {lowest:,} or more")
 
 
 @contextmanager

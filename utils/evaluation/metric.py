@@ -83,7 +83,7 @@ def fitting_tokenizer(tgt_lang: str, pre_tokenized: bool, wanted: str | None = N
     what = "words that are split already" if pre_tokenized else f"{tgt_lang} into words"
     raise ValueError(
         f"--tokenize {wanted} cannot split {what}, and BLEU would be meaningless: give --tokenize {own}, or "
-        "--pre_tokenized if spaces separate the words, or --force"
+        "--pre-tokenized if spaces separate the words, or --force"
     )
 
 

@@ -188,7 +188,7 @@ def draw_bleu_by_length(evaluations: Sequence[Evaluation], picture: Path) -> Non
 def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[ReferenceText, list[System]]:
     """Read references, translations and other given texts; refuse texts whose score would be meaningless."""
     if arguments.tgt_lang is None:
-        raise ValueError("--tgt_lang is missing: give the language of the translations, such as --tgt_lang en")
+        raise ValueError("--tgt-lang is missing: give the language of the translations, such as --tgt-lang en")
     require_language(tgt_lang=arguments.tgt_lang)
     given = {"REFERENCES": arguments.references} | {role: found_translations(path) for role, path in files.items()}
     if arguments.sources:
@@ -197,12 +197,12 @@ def read_text(arguments: Namespace, files: dict[str, Path]) -> tuple[ReferenceTe
     if not arguments.force:
         refuse_same({f"{role} {given[role]}": lines[role] for role in given})
         for role in ("REFERENCES", *files):
-            remedy = "wrong file, or wrong --tgt_lang? (--force scores it anyway)"
+            remedy = "wrong file, or wrong --tgt-lang? (--force scores it anyway)"
             refuse_other_language(lines[role], arguments.tgt_lang, f"{role} {given[role]}", remedy)
     tokenize = fitting_tokenizer(arguments.tgt_lang, arguments.pre_tokenized, arguments.tokenize, arguments.force)
     for role in ("REFERENCES", *files):
         if tokenize != "none" and looks_tokenized(lines[role]):
-            warn(f"{given[role]} looks tokenized: give --pre_tokenized if spaces separate all words and marks")
+            warn(f"{given[role]} looks tokenized: give --pre-tokenized if spaces separate all words and marks")
     if arguments.training_text:
         require_text(arguments.training_text)
     texts = lines.get("--sources", []), lines["REFERENCES"], arguments.training_text
@@ -239,7 +239,7 @@ def read_aligned(files: Sequence[Path]) -> list[list[str]]:
 
 def refuse_overwriting(arguments: Namespace) -> None:
     """Refuse output files that are one another, or an input."""
-    names = {name: name.removeprefix("--") for name in VERBS[arguments.verb][1].split()}
+    names = {name: name.removeprefix("--").replace("-", "_") for name in VERBS[arguments.verb][1].split()}
     given = {name: arguments[option] for name, option in names.items() if ARGUMENTS[name].get("type") is Path}
     for name in ("systems", "runs"):
         given |= {f"{name} {i}": path for i, path in enumerate(given.pop(name, []), 1)}
@@ -281,7 +281,7 @@ def tune(arguments: Namespace) -> None:
             shown = f"{trial.bleu:>5.2f}  {trial.length_ratio:>12.3f}"
             print_above_bars(f"{trial.beam_size:>6}  {trial.length_penalty:>14g}  {shown}")
     best = max(trials, key=lambda trial: (trial.bleu, -trial.beam_size))
-    print(f"\nbest: --beam {best.beam_size} --length_penalty {best.length_penalty:g}   {bleu.get_signature()}")
+    print(f"\nbest: --beam {best.beam_size} --length-penalty {best.length_penalty:g}   {bleu.get_signature()}")
     if arguments.json:
         about = {"run": run.folder.resolve().name, "text": name, "signature": str(bleu.get_signature())}
         write_json(arguments.json, {**about, "trials": [trial._asdict() for trial in trials]})
@@ -457,20 +457,20 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "help": "kind of the texts, by a tag of the run's vocabulary, such as law; '': none (default: the run's own)",
     },
     "--beam": {"type": int, "metavar": "N", "help": "beam size; 1 is greedy search (default: the run's)"},
-    "--length_penalty": {"type": float, "metavar": "A", "help": "larger favours longer (default: the run's)"},
-    "--minimum_bayes_risk": MINIMUM_BAYES_RISK,
+    "--length-penalty": {"type": float, "metavar": "A", "help": "larger favours longer (default: the run's)"},
+    "--minimum-bayes-risk": MINIMUM_BAYES_RISK,
     "--precision": PRECISION,
     "--translations": {**_FILE, "help": "also write the translations to this file"},
     "--beams": {**_LIST, "type": int, "default": [1, 2, 4, 8], "help": "to try (default: 1 2 4 8)"},
-    "--length_penalties": {**_LIST, "type": float, "default": [0, 0.6, 1, 1.4], "help": "default: 0 0.6 1 1.4"},
+    "--length-penalties": {**_LIST, "type": float, "default": [0, 0.6, 1, 1.4], "help": "default: 0 0.6 1 1.4"},
     "--save": {"action": "store_true", "help": "save the best values as the run's own settings"},
-    "--tgt_lang": {"metavar": "CODE", "help": "language of the translations: en, ja, ...; required"},
+    "--tgt-lang": {"metavar": "CODE", "help": "language of the translations: en, ja, ...; required"},
     "--sources": {**_FILE, "help": "source sentences, shown in the report; of alignments: words separated by spaces"},
     "--references": {**_FILE, "help": "their translations, words separated by spaces"},
     "--gold": {**_FILE, "help": "links per pair: i-j, S-i-j sure; P-i-j, ipj possible; i: source word, from 0"},
     "--layer": {"type": int, "metavar": "N", "help": "only this decoder layer, counted from 1 (default: all)"},
-    "--training_text": {**_FILE, "help": "target side, for F1 by word frequency"},
-    "--pre_tokenized": {"action": "store_true", "help": "words are separated by spaces in both files"},
+    "--training-text": {**_FILE, "help": "target side, for F1 by word frequency"},
+    "--pre-tokenized": {"action": "store_true", "help": "words are separated by spaces in both files"},
     "--tokenize": {"metavar": "NAME", "choices": list(TOKENIZERS), "help": "default: that of the language"},
     "--force": {"action": "store_true", "help": "score even if the texts look wrong"},
     "--test": {"choices": list(get_args(Test)), "default": "bootstrap", "help": "significance test"},
@@ -482,16 +482,16 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 _RUN_TEXT = "run --split --tag --limit --device"
 _OUTPUTS = ("--translations", "--json", "--html", "--picture")
-_TEXT = "--tgt_lang --sources --training_text --pre_tokenized --tokenize --force"
+_TEXT = "--tgt-lang --sources --training-text --pre-tokenized --tokenize --force"
 _REPORT = "--json --html --bootstrap --seed"
 # verb -> what does it, whose docstring is its help; its arguments, and their defaults
 VERBS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, Any]]] = {
     "run": (
         evaluate_run,
-        f"{_RUN_TEXT} --precision --beam --length_penalty --minimum_bayes_risk --translations {_REPORT}",
+        f"{_RUN_TEXT} --precision --beam --length-penalty --minimum-bayes-risk --translations {_REPORT}",
         {"split": "test", "bootstrap": N_BOOTSTRAP},
     ),
-    "tune": (tune, f"{_RUN_TEXT} --beams --length_penalties --save --picture --json", {"split": "dev"}),
+    "tune": (tune, f"{_RUN_TEXT} --beams --length-penalties --save --picture --json", {"split": "dev"}),
     "heads": (weigh_heads, f"{_RUN_TEXT} --picture --json", {"split": "dev"}),
     "file": (evaluate_file, f"translations references {_TEXT} {_REPORT}", {"bootstrap": N_BOOTSTRAP}),
     "compare": (compare_files, f"references baseline systems --test --samples {_TEXT} {_REPORT} --picture", {}),
