@@ -29,7 +29,7 @@ from utils.config import LanguageConfig, RunConfig, TranslationConfig
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.text import read_parallel
 from utils.device import pick_device
-from utils.evaluation.judge import translation_scores
+from utils.evaluation.validation import translation_scores
 from utils.experiment.trial import POLL, TrialConfig, mistakes_in, run_named, training_process
 from utils.file import BusyError, read_json, write_json, write_text
 from utils.load import load_run
