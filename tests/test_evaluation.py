@@ -45,7 +45,7 @@ from utils.dataset.text import ParallelText, read_lines, read_parallel
 from utils.evaluation import metric as metric_module
 from utils.evaluation import score as score_module
 from utils.evaluation import validation as validation_module
-from utils.evaluation.analysis import PartScore, analyse, repeats, under_translated, word_counts, word_cutter
+from utils.evaluation.analysis import PartScore, analyse, repeats, under_translated, word_counts, word_splitter
 from utils.evaluation.heads import agreement, head_importance, parse_gold, score_alignment
 from utils.evaluation.metric import (
     System,
@@ -304,7 +304,7 @@ def test_plain_english_is_cut_as_moses_does() -> None:
 # analysis, by hand
 
 TRAINING = word_counts(
-    ["the temple is old .", "the old temple", "the the the the the the the the", "is it ?"], word_cutter("13a")
+    ["the temple is old .", "the old temple", "the the the the the the the the", "is it ?"], word_splitter("13a")
 )
 
 
@@ -323,7 +323,7 @@ def test_each_length_and_each_frequency_belongs_to_one_group() -> None:
     assert labels(analysis.bleu_by_length) == [(f"{label} source tokens", n) for label, n in groups.items()]
     occurrences = [0, 1, 2, 4, 5, 9, 10, 99, 100, 999, 1000, 2000]
     reference = " ".join(f"w{n}" for n in occurrences)
-    counts = word_counts([f"w{n}" for n in occurrences for _ in range(n)], word_cutter("13a"))
+    counts = word_counts([f"w{n}" for n in occurrences for _ in range(n)], word_splitter("13a"))
     analysis = analyse([], [reference], [reference], "13a", training_words=counts)
     groups = {"never seen": 1, "1 time": 1} | dict.fromkeys(
         ("2-4 times", "5-9 times", "10-99 times", "100-999 times", "1000+ times"), 2
