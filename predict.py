@@ -32,9 +32,8 @@ def build_parser() -> Parser:
     )
     verbs = parser.add_subparsers(prog="predict.py", dest="verb", title="verbs", metavar="VERB", required=True)
     for name, (add_options, act) in VERBS.items():
-        about = act.__doc__
-        usage, summary = f"python predict.py {name} [...]", (about or "").partition(";")[0]
-        add_options(verbs.add_parser(name, usage=usage, description=about, help=summary))
+        usage, description = f"python predict.py {name} [...]", act.__doc__ or ""
+        add_options(verbs.add_parser(name, usage=usage, description=description, help=description.partition(";")[0]))
     return parser
 
 
@@ -46,8 +45,8 @@ def add_fill_mask_options(parser: Parser) -> None:
         "--hugging-face", type=Path, metavar="FOLDER", help="folder with config.json, vocab.txt and model.safetensors"
     )
     parser.add_argument("--top", type=int, default=5, metavar="N", help="number of candidates for each mask")
-    about = "draw the attention for one text: FILE.html, an interactive page, or FILE.png"
-    parser.add_argument("--attention", type=Path, metavar="FILE", help=about)
+    text = "draw the attention for one text: FILE.html, an interactive page, or FILE.png"
+    parser.add_argument("--attention", type=Path, metavar="FILE", help=text)
 
 
 def fill_mask(arguments: Namespace) -> None:
@@ -136,8 +135,9 @@ def generate(arguments: Namespace) -> None:
     from utils.task.language import continuations
 
     model = load_language_model(find_run(arguments.run, LanguageConfig), device_to_use())
-    how = arguments.tokens, arguments.sentences, sampling, arguments.memory_length
-    for text in continuations(model, arguments.prompt, *how):
+    for text in continuations(
+        model, arguments.prompt, arguments.tokens, arguments.sentences, sampling, arguments.memory_length
+    ):
         print(text)
 
 
@@ -169,24 +169,24 @@ def perplexity(arguments: Namespace) -> None:
     from utils.load import load_language_model
     from utils.task.language import draw_memory, effective_memory, perplexity_by_memory
 
-    device, found = device_to_use(), dict[str, list["Remembered"]]()
+    device, points_by_run = device_to_use(), dict[str, list["Remembered"]]()
     for name, folder in zip(names, folders, strict=True):
         model = load_language_model(folder, device)
         segment_length = arguments.segment_length or model.config.batch.segment_length
         print(f"{name}, {arguments.split}, segments of {segment_length}\n  memory       PPL  PPL by word")
-        found[name] = []
+        points_by_run[name] = []
         losses = dict[int, "torch.Tensor"]()
         for point, nats in perplexity_by_memory(model, arguments.split, segment_length, arguments.memory_lengths):
             print(f"{point.memory_length:>8}  {point.perplexity:>8.2f}  {point.word_ppl:>11.2f}", flush=True)
-            found[name].append(point)
+            points_by_run[name].append(point)
             losses[point.memory_length] = nats
         helps = [effective_memory(losses, share) for share in (1, 0.5, 0.1)]
         print("  more memory helps up to {}; up to {} and {} on the hardest half and tenth of tokens".format(*helps))
     if arguments.json:
-        table: dict[str, Any] = {name: [point._asdict() for point in points] for name, points in found.items()}
+        table: dict[str, Any] = {name: [point._asdict() for point in points] for name, points in points_by_run.items()}
         write_json(arguments.json, table)
     if arguments.picture:
-        draw_memory(found, arguments.picture)
+        draw_memory(points_by_run, arguments.picture)
 
 
 def device_to_use() -> "torch.device":

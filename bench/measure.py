@@ -62,16 +62,16 @@ def in_own_process(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
 
 def in_rounds(settings: Sequence[S], measure: Callable[[S], T], rounds: int) -> dict[S, list[T]]:
     """Measure the settings in turns, so that a machine that slows down in the meantime slows all of them."""
-    found: dict[S, list[T]] = {setting: [] for setting in settings}
+    results: dict[S, list[T]] = {setting: [] for setting in settings}
     with tqdm(total=rounds * len(settings), unit="measurement", disable=None) as bar:
         for _ in range(rounds):
             for setting in settings:
                 if bar.disable:  # no terminal
-                    print_above_bars(f"{sum(map(len, found.values())) + 1} of {bar.total}: {setting}")
+                    print_above_bars(f"{sum(map(len, results.values())) + 1} of {bar.total}: {setting}")
                 bar.set_postfix_str(str(setting))
-                found[setting].append(measure(setting))
+                results[setting].append(measure(setting))
                 bar.update()
-    return found
+    return results
 
 
 def product_peak(dtype: torch.dtype, device: torch.device = _CPU) -> float:
@@ -110,12 +110,12 @@ def precisions(asked: Sequence[Low] | None, candidates: Sequence[Low], d_model: 
     return [*kept, "fp32"]
 
 
-def publish(figures: Mapping[str, float | str], about: Mapping[str, object], file: Path | None) -> None:
-    """Print figures as `name=value name=value`, and write them to a file, if one is given, with what they are about."""
+def publish(figures: Mapping[str, float | str], record: Mapping[str, object], file: Path | None) -> None:
+    """Print figures as `name=value name=value`, and write them to a file, if one is given, beside what was measured."""
     shown = (f"{name}={f'{value:.3f}' if isinstance(value, float) else value}" for name, value in figures.items())
     print("\n" + " ".join(shown))
     if file is not None:
-        write_json(file, {**about, "figures": figures})
+        write_json(file, {**record, "figures": figures})
 
 
 def training_flops(

@@ -208,7 +208,7 @@ def test_tokens_a_second_are_those_of_the_targets_after_the_warm_up(
 ) -> None:
     seen: list[Batch] = []
     monkeypatch.setattr(time, "perf_counter", lambda: 0.04 * len(seen))
-    rate = train.timed(seen.append, itertools.cycle([batch(7), batch(2, 5)]), replace(job, warm_up=0.1), fewest=2)
+    rate = train.timed(seen.append, itertools.cycle([batch(7), batch(2, 5)]), replace(job, warm_up=0.1), min_steps=2)
     assert len(seen) == 3 + 3  # 0.1 seconds are over after three steps
     assert rate == pytest.approx((7 + 2 * (2 + 5)) / 0.12)  # what is read first stands for <s> and is not predicted
 

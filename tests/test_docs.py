@@ -473,7 +473,7 @@ def test_scores_are_those_of_the_translations(
 @pytest.mark.slow
 def test_what_the_page_says_of_nymwas_protocol_is_counted_so(shared_data: Path, tmp_path: Path) -> None:
     page = (ROOT / "docs/results.md").read_text(encoding="utf-8")
-    ((translations, path, line),) = re.findall(r"nymwa (figure/\S+) corpus/kftt/(\S+) --plain +# (BLEU = [\d.]+)", page)
+    ((translations, path, line),) = re.findall(r"bleu (figure/\S+) corpus/kftt/(\S+) --plain +# (BLEU = [\d.]+)", page)
     take(shared_data / ARCHIVES["kftt"], {path}, tmp_path)
     right = read_lines(tmp_path / path)
     assert (len(right), sum(len(line.split()) for line in right)) == PUBLISHED_TEST

@@ -43,10 +43,10 @@ from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
 from utils.dataset.text import ParallelText, read_lines, read_parallel
 from utils.evaluation import metric as metric_module
-from utils.evaluation import probe as probe_module
-from utils.evaluation import verbs
-from utils.evaluation.analysis import PartScore, analyse, repeats, under_translated, word_counts, word_cutter
-from utils.evaluation.judge import class_accuracy, masked_accuracy, translation_scores
+from utils.evaluation import score as score_module
+from utils.evaluation import validation as validation_module
+from utils.evaluation.analysis import PartScore, analyse, repeats, under_translated, word_counts, word_splitter
+from utils.evaluation.heads import agreement, head_importance, parse_gold, score_alignment
 from utils.evaluation.metric import (
     System,
     Test,
@@ -60,7 +60,7 @@ from utils.evaluation.metric import (
     sampling_seed,
     with_interval,
 )
-from utils.evaluation.probe import agreement, head_importance, pair_accuracy, parse_gold, score_heads, text_batches
+from utils.evaluation.validation import class_accuracy, masked_accuracy, pair_accuracy, translation_scores
 from utils.file import write_lines
 from utils.load import Run, load_run
 from utils.run import CONFIG, KEPT_WEIGHTS, find_run
@@ -304,7 +304,7 @@ def test_plain_english_is_cut_as_moses_does() -> None:
 # analysis, by hand
 
 TRAINING = word_counts(
-    ["the temple is old .", "the old temple", "the the the the the the the the", "is it ?"], word_cutter("13a")
+    ["the temple is old .", "the old temple", "the the the the the the the the", "is it ?"], word_splitter("13a")
 )
 
 
@@ -323,7 +323,7 @@ def test_each_length_and_each_frequency_belongs_to_one_group() -> None:
     assert labels(analysis.bleu_by_length) == [(f"{label} source tokens", n) for label, n in groups.items()]
     occurrences = [0, 1, 2, 4, 5, 9, 10, 99, 100, 999, 1000, 2000]
     reference = " ".join(f"w{n}" for n in occurrences)
-    counts = word_counts([f"w{n}" for n in occurrences for _ in range(n)], word_cutter("13a"))
+    counts = word_counts([f"w{n}" for n in occurrences for _ in range(n)], word_splitter("13a"))
     analysis = analyse([], [reference], [reference], "13a", training_words=counts)
     groups = {"never seen": 1, "1 time": 1} | dict.fromkeys(
         ("2-4 times", "5-9 times", "10-99 times", "100-999 times", "1000+ times"), 2
@@ -437,11 +437,9 @@ def pair_by_pair(model: Transformer) -> float:
 
 
 def test_a_head_is_worth_what_the_loss_rises_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_module, "_TOKENS_PER_BATCH", 60)
+    monkeypatch.setattr("utils.search.forced._TOKENS_PER_BATCH", 60)  # several batches
     model = translating()
-    batches = text_batches(SHORT, tokenizers(), CPU)
-    assert len(batches) > 1
-    found = head_importance(model, batches)
+    found = head_importance(Run(Path(), TranslationConfig(model=MODEL), tokenizers(), model), SHORT)
     assert found.loss == pytest.approx(pair_by_pair(model), rel=1e-5)
     rises = [pair_by_pair(cut(model, i)) - pair_by_pair(model) for i in range(10)]
     assert [head.loss_rise for head in found.heads] == pytest.approx(rises, abs=1e-4)
@@ -572,7 +570,8 @@ def home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that a command runs in."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(verbs, "find_run", partial(find_run, root=tmp_path / "pickles"))
+    for module in (evaluate, score_module):
+        monkeypatch.setattr(module, "find_run", partial(find_run, root=tmp_path / "pickles"))
     for prepare in (prepare_to_score, prepare_corpus):
         monkeypatch.setattr(f"utils.dataset.corpus.{prepare.__name__}", partial(prepare, root=made / "split"))
     return tmp_path
@@ -637,8 +636,8 @@ def test_a_mistake_is_one_line_and_nothing_is_translated_or_written(
 WARNED = """
 file good.tok references.en --tgt-lang en --bootstrap 0 | good.tok looks tokenized: give --pre-tokenized
 file good.tok references.en --tgt-lang en --bootstrap 0 --pre-tokenized               |
-nymwa references.tok references.tok --force             | is not tok/kyoto-test.en of KFTT
-nymwa good.en references.tok                            | good.en is not tokenized
+multi-bleu references.tok references.tok --force             | is not tok/kyoto-test.en of KFTT
+multi-bleu good.en references.tok                            | good.en is not tokenized
 """
 
 
@@ -716,7 +715,7 @@ def test_systems_are_contrasted_by_sentences_and_ngrams(command: Command, home: 
 
 
 def test_nymwas_line_is_all_that_is_printed(command: Command) -> None:
-    found = command("nymwa good.en references.tok --plain")
+    found = command("multi-bleu good.en references.tok --plain")
     assert found.out == multi_bleu(moses_words(ENGLISH.good), TOKENIZED.references) + "\n"
     assert "is not tokenized" not in found.err
 
@@ -802,7 +801,7 @@ def test_heads_are_weighed_on_the_text_that_is_asked_for(command: Command, home:
     (run,) = (home / "pickles").iterdir()
     loaded = load_run(run, CPU)
     pairs = read_parallel(prepare_to_score(loaded.config.data, made / "split").test)[:2]
-    expected = head_importance(loaded.transformer, text_batches(pairs, loaded.tokenizers, CPU))
+    expected = head_importance(loaded, pairs)
     last = expected.heads[-1]
     shown = ["cross-attention", "2", "2", f"{last.loss_rise:+.4f}", f"{last.entropy:.3f}"]
     assert found.out.splitlines()[-1].split() == shown
@@ -858,11 +857,11 @@ def test_words_are_aligned_by_the_attention_of_their_pieces(made: Path) -> None:
     for layer, head in ((0, 0), (1, 1), (1, 2)):  # the links of each as gold: it alone is right in everything
         lines = [" ".join(f"{i}-{j}" for j, i in enumerate(of_pair[layer][head])) for of_pair in chosen]
         golds = [parse_gold("", line, len(src), len(tgt)) for line, (src, tgt) in zip(lines, cut, strict=True)]
-        scores, left_out = score_heads(run, spaced, golds, None)
+        scores, left_out = score_alignment(run, spaced, golds, None)
         assert left_out == 0
         assert [one[:2] for one in scores] == [(number, name) for number in (1, 2) for name in (1, 2, "mean")]
         assert [one[2:] == (0, 1, 1) for one in scores] == [i == 3 * layer + head for i in range(6)]
-        assert score_heads(run, spaced, golds, 2)[0] == scores[3:]
+        assert score_alignment(run, spaced, golds, 2)[0] == scores[3:]
 
 
 def test_a_text_is_scored_with_the_tag_that_it_is_given(
@@ -937,7 +936,7 @@ def test_the_likelier_of_two_translations_is_found_by_the_sum_of_its_tokens(monk
     letters = Mock()
     letters.encode = lambda texts: [[*map(ord, text)] for text in texts]
     run = Run(Path(), Mock(), TokenizerPair(letters, letters), Mock())
-    monkeypatch.setattr(probe_module, "token_log_probs", stub)
+    monkeypatch.setattr(validation_module, "token_log_probs", stub)
     copied, longer, same = (
         MinimalPair(*pair) for pair in (("abc", "aabbcc", "d"), ("abc", "aadd", "ad"), ("", "a", "b"))
     )
@@ -976,7 +975,8 @@ def test_a_run_is_asked_about_pairs_with_its_best_and_its_kept_weights(
         "runs": [{"run": run.name, "accuracy": best, "by_updates": courses}],
     }
     assert len({best["tense"], *(one["tense"] for one in courses.values())}) == 3
-    assert found.out.splitlines()[2].split() == ["tense", "30", f"{best['tense']:.1f}", "50.0"]
+    assert found.out.startswith(f"{run.name}: asking the weights of 2 validations\n")  # without a terminal
+    assert found.out.splitlines()[3].split() == ["tense", "30", f"{best['tense']:.1f}", "50.0"]
     assert (home / "pairs.png").read_bytes().startswith(b"\x89PNG")
 
 

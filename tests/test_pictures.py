@@ -37,9 +37,9 @@ from tests.tiny import MODEL, TEXT, no_warning, translating
 from utils.config import LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset.text import ParallelText
 from utils.evaluation.analysis import ReferenceText
+from utils.evaluation.heads import Head, Importance, draw_head_importance
 from utils.evaluation.metric import System
-from utils.evaluation.probe import Head, Importance, draw_head_importance
-from utils.evaluation.verbs import Tried, draw_beam_width, draw_bleu_by_length
+from utils.evaluation.score import Trial, draw_beam_width, draw_bleu_by_length
 from utils.load import Run, load_bert, load_run
 from utils.search.forced import AttentionMap, attention_entropy, attention_weights, token_log_probs
 from utils.search.translator import Translation
@@ -68,7 +68,7 @@ HEADS = Importance(
     ],
 )
 COSTS = [vocabulary.Cost(4000, 30.5, 2.5), vocabulary.Cost(8000, 25.0, 0.0)]
-TRIALS = [Tried(w, a, 20 + w * a, 0.9 + a / 100) for w in (5, 1, 100) for a in (0.6, 0.0)]
+TRIALS = [Trial(w, a, 20 + w * a, 0.9 + a / 100) for w in (5, 1, 100) for a in (0.6, 0.0)]
 WIDE = recorded([*(f"▁京都{i}" for i in range(20)), EOS], ["▁WWWWWWWW", "US$5$x_1", EOS])
 
 

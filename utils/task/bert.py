@@ -16,7 +16,7 @@ from utils.command import Log, aligned
 from utils.config import MaskedLanguageConfig
 from utils.dataset.corpus import Split
 from utils.dataset.masked import MaskedText, masked_examples
-from utils.evaluation.judge import masked_accuracy
+from utils.evaluation.validation import masked_accuracy
 from utils.export.hugging_face import WordPieceTokenizer, load_hugging_face_bert
 from utils.load import load_bert
 from utils.search.forced import AttentionMap

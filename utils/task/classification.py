@@ -18,7 +18,7 @@ from utils.dataset.batch import BucketSampler
 from utils.dataset.ids import TokenArray, cached_tokenizer
 from utils.dataset.labelled import LabelledBatch, LabelledText, LabelNames, fingerprint, labelled_examples, text_pairs
 from utils.dataset.text import read_lines
-from utils.evaluation.judge import class_accuracy
+from utils.evaluation.validation import class_accuracy
 from utils.load import Labelling, TrainedClassifier, load_bert, pretrained_shape
 from utils.task.task import HeldOut, Task
 from utils.text.tokenizer import load_tokenizers

@@ -23,7 +23,7 @@ from utils.dataset.corpus import Split
 from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import StreamSampler
 from utils.device import autocast, resolve_precision
-from utils.evaluation.judge import word_perplexity
+from utils.evaluation.validation import word_perplexity
 from utils.load import TrainedLanguageModel
 from utils.run import titles
 from utils.search.constraint import next_log_probs

@@ -28,8 +28,8 @@ from utils.dataset.corpus import (
 from utils.dataset.ids import TokenPairs
 from utils.dataset.text import ParallelFiles, ParallelText, lines_of, read_parallel
 from utils.device import pick_device
-from utils.evaluation.judge import translation_scores
 from utils.evaluation.metric import corpus_metrics, measure
+from utils.evaluation.validation import translation_scores
 from utils.file import write_lines
 from utils.load import Run, build_network, load_bert, pretrained_shape
 from utils.run import ATTENTION, CONFIG, CURVE, TEST, TRANSLATIONS, WATCH_PAGE
