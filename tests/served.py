@@ -17,7 +17,8 @@ from const.token import EOS
 from tests.tiny import MODEL, lively, tokenizers
 from utils.search.translator import Candidate, Piece, Translation, Translator
 from utils.serve.api import create_app
-from utils.serve.service import Line, Options, Route, Server, address, bind, translate_lines
+from utils.serve.server import Server, address, bind
+from utils.serve.service import Line, Options, ServedRun, translate_lines
 from utils.text.tokenizer import TokenizerPair
 
 ResultT = TypeVar("ResultT")
@@ -37,9 +38,9 @@ def line_translator(back: bool = False) -> Callable[[Sequence[str], Options], li
     return partial(translate_lines, own, lively(MODEL, len(own.tokenizers.src), len(own.tokenizers.tgt)))
 
 
-def route(name: str = "tiny", back: bool = False) -> Route:
-    """A route with a real network."""
-    return Route(name, *(("en", "ja") if back else ("ja", "en")), 2, line_translator(back))
+def served_run(name: str = "tiny", back: bool = False) -> ServedRun:
+    """With a real network."""
+    return ServedRun(name, *(("en", "ja") if back else ("ja", "en")), 2, line_translator(back))
 
 
 def line_of(source: str, translation: str) -> Line:
@@ -85,8 +86,8 @@ class Scribe:
         finally:
             self.may_work.set()
 
-    def route(self, name: str = "scribe", src: str = "ja", tgt: str = "en") -> Route:
-        return Route(name, src, tgt, 4, self.translate)
+    def served(self, name: str = "scribe", src: str = "ja", tgt: str = "en") -> ServedRun:
+        return ServedRun(name, src, tgt, 4, self.translate)
 
 
 def ask(app: FastAPI, question: Callable[[httpx.AsyncClient], Awaitable[ResultT]]) -> ResultT:
@@ -104,10 +105,10 @@ def ask(app: FastAPI, question: Callable[[httpx.AsyncClient], Awaitable[ResultT]
 
 
 @contextmanager
-def serving(routes: Sequence[Route], limits: Limits | None = None) -> Iterator[str]:
+def serving(runs: Sequence[ServedRun], limits: Limits | None = None) -> Iterator[str]:
     """Yield the address of a server that stops at the end of the block."""
     bound, ready = bind("127.0.0.1", 0), threading.Event()
-    server = Server(create_app(routes, limits or Limits()), ready.set)
+    server = Server(create_app(runs, limits or Limits()), ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
     url = address(bound)
     thread.start()

@@ -30,7 +30,7 @@ from config.search import Limits, SearchConfig
 from const.token import EOS
 from tests import tiny
 from tests.samples import HOSTILE, HOSTILE_PAIR, PAIR, page_data, recorded
-from tests.served import Scribe, eventually, line_translator, route, serving, translator
+from tests.served import Scribe, eventually, line_translator, served_run, serving, translator
 from tests.tiny import MODEL, TEXT, translating
 from utils.command import run_command
 from utils.load import Run, load_run
@@ -127,7 +127,7 @@ def stopped(page: Page) -> Page:
 @pytest.fixture(scope="module")
 def both() -> Iterator[str]:
     """A server of a run for each direction."""
-    with serving([route("there"), route("back", back=True)]) as url:
+    with serving([served_run("there"), served_run("back", back=True)]) as url:
         yield url
 
 
@@ -206,7 +206,7 @@ def test_a_choice_survives_an_edit_and_a_link_brings_a_text(both: str, open_page
 
 
 def test_examples_are_those_of_the_run(scribe: Scribe, open_page: Open) -> None:
-    own = scribe.route()._replace(examples=["寺がある。", "川。"])
+    own = scribe.served()._replace(examples=["寺がある。", "川。"])
     with serving([own]) as url:
         page = open_page(url)
         page.get_by_role("button", name="川。").click()
@@ -214,7 +214,7 @@ def test_examples_are_those_of_the_run(scribe: Scribe, open_page: Open) -> None:
 
 
 def test_a_kind_of_text_is_chosen_where_one_run_is_meant(scribe: Scribe, open_page: Open) -> None:
-    with serving([scribe.route()._replace(kinds=["bt", "law"]), scribe.route("plain", "en", "ja")]) as url:
+    with serving([scribe.served()._replace(tags=["bt", "law"]), scribe.served("plain", "en", "ja")]) as url:
         page = open_page(url)
         kind = page.get_by_label("Kind of text")
         expect(kind).to_be_hidden()  # the language is to be detected
@@ -236,7 +236,7 @@ def test_a_kind_of_text_is_chosen_where_one_run_is_meant(scribe: Scribe, open_pa
 
 # Has the page read all answers, of requests that it has given up, too; `read` tells when it is done with the older one.
 def test_an_older_answer_never_takes_the_place_of_a_newer_one(scribe: Scribe, open_page: Open) -> None:
-    with serving([scribe.route()], Limits(batch_texts=1)) as url:
+    with serving([scribe.served()], Limits(batch_texts=1)) as url:
         page = open_page(url)
         # the first answer arrives long after the second one, and the page cannot stop it
         page.evaluate(
@@ -266,7 +266,7 @@ def test_an_older_answer_never_takes_the_place_of_a_newer_one(scribe: Scribe, op
 
 def test_what_is_being_typed_is_no_longer_asked_for(scribe: Scribe, open_page: Open) -> None:
     """The browser disconnects, and the server drops the text."""
-    with serving([scribe.route()], Limits(batch_texts=1)) as url:
+    with serving([scribe.served()], Limits(batch_texts=1)) as url:
         page = stopped(open_page(url))
 
         def n_waiting(n: int) -> bool:
@@ -342,7 +342,7 @@ def test_the_direction_is_turned_round(both: str, open_page: Open) -> None:
 
 def test_markup_stays_text(scribe: Scribe, open_page: Open) -> None:
     text = "<img src=x onerror=document.title=1><script>document.title=2</script>"
-    with serving([scribe.route()]) as url:
+    with serving([scribe.served()]) as url:
         page = open_page(url)
         fill(page, text[::-1])  # which the scribe turns round
         translation(page, text)
@@ -392,7 +392,7 @@ def test_a_trouble_is_told_and_passes(both: str, open_page: Open, status: int, s
 
 
 def test_too_long_a_text_is_not_even_sent(scribe: Scribe, open_page: Open) -> None:
-    with serving([scribe.route()], Limits(max_chars=5)) as url:
+    with serving([scribe.served()], Limits(max_chars=5)) as url:
         page = stopped(open_page(url))
         type_text(page, "123456")
         expect(page.get_by_role("alert")).to_contain_text("6 characters exceed the limit of 5")

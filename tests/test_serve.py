@@ -36,16 +36,17 @@ from bench.serve import Answer, Measurement
 from config.search import Limits
 from const.path import ROOT
 from const.token import EOS
-from tests.served import Scribe, ask, eventually, line_of, line_translator, route, serving, translator
+from tests.served import Scribe, ask, eventually, line_of, line_translator, served_run, serving, translator
 from tests.tiny import MODEL, TEXT, Outcome, language_run, lively, outcome, run, tagged_tokenizers, tokenizers
 from utils.config import TranslationConfig
 from utils.load import load_run
 from utils.run import CONFIG, WEIGHTS, create_run, find_run
 from utils.search.forced import attention_weights
-from utils.serve import api, service
+from utils.serve import api, server, service
 from utils.serve.api import create_app, page
 from utils.serve.batcher import Batcher
-from utils.serve.service import Line, Options, Route, Server, Service, bind, translate_lines
+from utils.serve.server import Server, bind
+from utils.serve.service import Line, Options, ServedRun, Service, translate_lines
 from utils.text.tokenizer import TokenizerPair
 from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
@@ -70,12 +71,17 @@ def scribe() -> Scribe:
 # ---- texts that share a batch
 
 
-def batched(scribe: Scribe, question: Callable[[Batcher[str, str]], Awaitable[Any]], **settings: Any) -> Any:
+def batched(
+    scribe: Scribe,
+    question: Callable[[Batcher[str, str]], Awaitable[Any]],
+    weight: Callable[[str], int] = lambda _: 1,
+    **settings: Any,
+) -> Any:
     """Return the result of requests to a batcher of the scribe's; an answer that never comes is a failure."""
 
     async def whole() -> Any:
-        settings_ = {"batch_texts": 8, "batch_chars": 100, "collect_s": 0.02, "queue_texts": 100} | settings
-        async with asyncio.timeout(50), Batcher(scribe.reverse, **settings_) as own:
+        limits = Limits(**{"batch_texts": 8, "batch_chars": 100, "collect_ms": 20} | settings)
+        async with asyncio.timeout(50), Batcher(scribe.reverse, limits, weight=weight) as own:
             return await question(own)
 
     return asyncio.run(whole())
@@ -85,7 +91,7 @@ def batched(scribe: Scribe, question: Callable[[Batcher[str, str]], Awaitable[An
     ("chunks", "settings", "calls"),
     [
         ("ab.x c.x", {}, "cab.x"),  # together, the shortest first
-        ("a.x b.x", {"batch_texts": 2, "collect_s": 60}, "ab.x"),  # a full batch waits for nobody
+        ("a.x b.x", {"batch_texts": 2, "collect_ms": 60_000}, "ab.x"),  # a full batch waits for nobody
         ("ab.x cd.x e.x fghi.x", {"batch_texts": 3}, "eab.x cd.x fgh.x i.x"),  # a large request takes several
         ("a.x b.y c.x d.y", {}, "ac.x bd.y"),  # other options apart, the oldest first
     ],
@@ -114,7 +120,7 @@ def test_a_short_request_passes_long_ones(scribe: Scribe) -> None:
             short = asyncio.ensure_future(batcher.enter("z", "x"))
         return await asyncio.gather(*long, short)
 
-    found = batched(scribe, question, batch_texts=9, collect_s=0, weight={"x": 1, "y": 3}.__getitem__)
+    found = batched(scribe, question, batch_texts=9, collect_ms=0, weight={"x": 1, "y": 3}.__getitem__)
     assert found == [[*"abcdefgh"], [*"ijklmnop"], ["z"]]
     assert ["".join(call) for call in scribe.calls] == ["abc", "z", "def", "gh", "ijk", "lmn", "op"]
 
@@ -132,7 +138,7 @@ def test_long_texts_are_translated_one_by_one_the_first_first_and_short_ones_pas
             asked.pop(2).cancel()
         return await asyncio.gather(*asked)
 
-    found = batched(scribe, question, batch_texts=64, collect_s=0)
+    found = batched(scribe, question, batch_texts=64, collect_ms=0)
     assert [text[0] for text, *_ in found] == [*"abdesuv"]
     assert ["".join(text[0] for text in call) for call in scribe.calls] == ["a", "uv", "s", "t", "b", "d", "e"]
 
@@ -193,7 +199,7 @@ def test_each_sentence_has_its_weights_unless_there_are_too_many(monkeypatch: py
     for ours, line in zip(found.attention, alone, strict=True):
         torch.testing.assert_close(torch.tensor(ours), torch.tensor(line.attention[0]), atol=2e-3, rtol=0)
     sizes = [len(line.attention[0][0]) * len(line.source_tokens[0]) for line in alone]
-    monkeypatch.setattr(service, "_MOST_WEIGHTS", sizes[0] + sizes[1])
+    monkeypatch.setattr(service, "_MAX_WEIGHTS", sizes[0] + sizes[1])
     few = line_translator()(sentences, Options(attention=True))
     assert [len(line.attention[0]) for line in few] == [1, 1, 0]
 
@@ -203,7 +209,7 @@ def test_each_sentence_has_its_weights_unless_there_are_too_many(monkeypatch: py
 
 SERVICE = Service(
     [
-        Scribe().route(name, *langs.split())
+        Scribe().served(name, *langs.split())
         for name, langs in (("one", "ja en"), ("other", "ja en"), ("back", "en ja"), ("german", "de en"))
     ],
     Limits(),
@@ -234,12 +240,12 @@ def test_a_run_is_chosen_or_the_choice_is_named() -> None:
 # ---- LibreTranslate's endpoint
 
 
-def post(routes: list[Route], path: str = "/translate", limits: Limits = LIMITS, **how: Any) -> httpx.Response:
-    return ask(create_app(routes, limits), lambda client: client.post(path, **how))
+def post(runs: list[ServedRun], path: str = "/translate", limits: Limits = LIMITS, **how: Any) -> httpx.Response:
+    return ask(create_app(runs, limits), lambda client: client.post(path, **how))
 
 
-def translated(routes: list[Route], q: object, **fields: object) -> Any:
-    answer = post(routes, json={"q": q, **JA_EN, **fields})
+def translated(runs: list[ServedRun], q: object, **fields: object) -> Any:
+    answer = post(runs, json={"q": q, **JA_EN, **fields})
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     return answer.json()
@@ -264,7 +270,7 @@ def test_texts_lists_and_lines_keep_their_shape(scribe: Scribe) -> None:
         ("<script>alert(1)</script>&amp;", "<script>alert(1)</script>&amp;"[::-1]),
         ("寺" * LONGEST, "寺" * LONGEST),  # just short enough
     ):
-        assert translated([scribe.route()], q) == {"translatedText": expected}
+        assert translated([scribe.served()], q) == {"translatedText": expected}
 
 
 @pytest.mark.parametrize(
@@ -286,17 +292,17 @@ def test_texts_lists_and_lines_keep_their_shape(scribe: Scribe) -> None:
 def test_json_forms_and_clients_of_libretranslate_say_the_same(
     scribe: Scribe, how: dict[str, Any], expected: object
 ) -> None:
-    answer = post([scribe.route()], **how)
+    answer = post([scribe.served()], **how)
     assert (answer.status_code, answer.json()) == (200, {"translatedText": expected})
 
 
 def test_a_text_in_the_language_that_is_wanted_is_left_as_it_is(scribe: Scribe) -> None:
     texts = ["寺は", "It is  here.\n", "川"]
-    found = translated([scribe.route()], texts, source="auto", alternatives=1)
+    found = translated([scribe.served()], texts, source="auto", alternatives=1)
     assert found["translatedText"] == ["は寺", "It is  here.\n", "川"]
     assert found["alternatives"] == [[], [], []]
     assert [guess["language"] for guess in found["detectedLanguage"]] == ["ja", "en", "ja"]
-    assert translated([scribe.route()], "寺", source="ja", target="ja") == {"translatedText": "寺"}
+    assert translated([scribe.served()], "寺", source="ja", target="ja") == {"translatedText": "寺"}
     assert scribe.calls == [["寺は", "川"]]
 
 
@@ -308,7 +314,7 @@ def test_markup_stays_and_what_cannot_is_named(scribe: Scribe) -> None:
         "<b>寺</b>と<i>川<u>は</u></i>",
         "<p>寺<b>は<p>古い</b></p>",
     ]
-    found = translated([scribe.route()], html, format="html")
+    found = translated([scribe.served()], html, format="html")
     assert found["translatedText"] == [
         '<p class="x">川 &amp; 寺</p>\n<ul><li><a href="/?a=1&amp;b=2">橋</a></li><li> 山<br>町 </li></ul><!-- 寺 -->',
         "<b>い古</b>は寺",
@@ -318,20 +324,20 @@ def test_markup_stays_and_what_cannot_is_named(scribe: Scribe) -> None:
     ]
     assert found["lost_tags"] == [[], [], [], [], ["b"]]
     body = codecs.BOM_UTF8 + json.dumps({"q": "寺川", **JA_EN}).encode()
-    assert post([scribe.route()], content=body).json() == {"translatedText": "川寺"}
-    assert translated([scribe.route()], "<p>寺川</p>", format="html") == {"translatedText": "<p>川寺</p>"}
+    assert post([scribe.served()], content=body).json() == {"translatedText": "川寺"}
+    assert translated([scribe.served()], "<p>寺川</p>", format="html") == {"translatedText": "<p>川寺</p>"}
 
 
 def test_a_language_is_told_by_letters(scribe: Scribe) -> None:
     for q, expected in ("Hello", ["en"]), ("寺は", ["ja"]), ("한국어 Привет", ["en"]):
-        found = post([scribe.route()], "/detect", data={"q": q}).json()
+        found = post([scribe.served()], "/detect", data={"q": q}).json()
         assert [guess["language"] for guess in found] == expected
-    assert refused(post([scribe.route()], "/detect"), 400) == "Invalid request: missing q parameter"
+    assert refused(post([scribe.served()], "/detect"), 400) == "Invalid request: missing q parameter"
 
 
 def test_methods_and_origins_are_those_that_are_offered(scribe: Scribe) -> None:
     def asked(method: str, path: str, cors: str | None = None, **headers: str) -> httpx.Response:
-        app = create_app([scribe.route()], LIMITS, cors)
+        app = create_app([scribe.served()], LIMITS, cors)
         return ask(app, lambda client: client.request(method, path, headers=headers))
 
     for method, path in ("GET", "/detect"), ("POST", "/languages"), ("POST", "/health"), ("POST", "/spec"):
@@ -345,12 +351,12 @@ def test_methods_and_origins_are_those_that_are_offered(scribe: Scribe) -> None:
 
 def test_the_language_is_found_text_by_text(scribe: Scribe) -> None:
     back = Scribe()
-    routes, auto = [scribe.route("there"), back.route("back", "en", "ja")], {"source": "auto", "target": "auto"}
-    found = translated(routes, ["寺は", "temple", "川は"], **auto)
+    runs, auto = [scribe.served("there"), back.served("back", "en", "ja")], {"source": "auto", "target": "auto"}
+    found = translated(runs, ["寺は", "temple", "川は"], **auto)
     assert found["translatedText"] == ["は寺", "elpmet", "は川"]
     assert [guess["language"] for guess in found["detectedLanguage"]] == ["ja", "en", "ja"]
     assert (scribe.calls, back.calls) == ([["寺は", "川は"]], [["temple"]])
-    one = translated(routes, "temple", **auto)
+    one = translated(runs, "temple", **auto)
     assert one["detectedLanguage"] == {"language": "en", "confidence": 100.0}
 
 
@@ -358,7 +364,7 @@ def test_alternatives_are_the_next_best() -> None:
     text = f"{TEXT.src[3]}\n寺"
     expected = translator(beam=3).translate(text.split("\n"), n_best=3)
     ranked = ["\n".join(line.candidates[rank].text for line in expected) for rank in range(3)]
-    assert translated([route()], text, alternatives=2) == {"translatedText": ranked[0], "alternatives": ranked[1:]}
+    assert translated([served_run()], text, alternatives=2) == {"translatedText": ranked[0], "alternatives": ranked[1:]}
 
 
 def test_what_a_translation_lacks_and_what_the_model_is_unsure_of_is_said() -> None:
@@ -368,17 +374,17 @@ def test_what_a_translation_lacks_and_what_the_model_is_unsure_of_is_said() -> N
             one._replace(translation=one.translation._replace(is_far="橋" in one.translation.text)) for one in found
         ]
 
-    routes, html = (
-        [Route("own", "ja", "en", 4, lines)],
+    runs, html = (
+        [ServedRun("own", "ja", "en", 4, lines)],
         "<p>川</p><p>寺はとても古いので、ここにもあります。 https://a.org</p>",
     )
-    assert translated(routes, ["川", "寺"]) == {"translatedText": ["川", "寺"]}
-    assert translated(routes, "川\nhttps://b.org 山\n橋") == {
+    assert translated(runs, ["川", "寺"]) == {"translatedText": ["川", "寺"]}
+    assert translated(runs, "川\nhttps://b.org 山\n橋") == {
         "translatedText": "川\nIt.\n橋",
         "dropped": ["https://b.org"],
         "far": True,
     }
-    found = translated(routes, [html, "temple", "<p>橋</p>"], format="html", source="auto")
+    found = translated(runs, [html, "temple", "<p>橋</p>"], format="html", source="auto")
     assert (found["dropped"], found["far"]) == ([["https://a.org"], [], []], [False, False, True])
 
 
@@ -413,7 +419,7 @@ SURROGATE = "".join(
     ],
 )
 def test_a_mistake_is_answered_with_one_line(scribe: Scribe, how: dict[str, Any], complaint: str) -> None:
-    assert complaint in refused(post([scribe.route()], **how), 400)
+    assert complaint in refused(post([scribe.served()], **how), 400)
     assert scribe.calls == []
 
 
@@ -428,9 +434,9 @@ def test_a_long_body_is_refused_whether_it_says_so_or_not(scribe: Scribe) -> Non
             yield body[:1000]
 
     for content in (body, in_parts()):
-        assert "longer than" in refused(post([scribe.route()], content=content), 413)
+        assert "longer than" in refused(post([scribe.served()], content=content), 413)
     assert n_read < 2 * len(body)
-    assert refused(post([scribe.route()], content=body[1:]), 400)
+    assert refused(post([scribe.served()], content=body[1:]), 400)
 
 
 def test_texts_have_the_tag_that_they_are_given_and_others_are_refused(scribe: Scribe) -> None:
@@ -441,7 +447,7 @@ def test_texts_have_the_tag_that_they_are_given_and_others_are_refused(scribe: S
     text = read[""][1:]
     assert read == {None: read["law"], "law": ["<2en>", "<law>", *text], "bt": ["<2en>", "<bt>", *text], "": read[""]}
     assert "<law>" not in text
-    knows, plain = scribe.route()._replace(kinds=pair.kinds), scribe.route("plain", "en", "ja")
+    knows, plain = scribe.served()._replace(tags=pair.kinds), scribe.served("plain", "en", "ja")
     for path, field in (("/translate", "q"), ("/api/translate", "text")):
         for tag in ("bt", "", None):
             assert post([knows], path, json={field: "寺", **JA_EN, "tag": tag}).status_code == 200
@@ -458,7 +464,7 @@ def test_texts_have_the_tag_that_they_are_given_and_others_are_refused(scribe: S
 def test_the_page_is_told_where_the_model_looked_in_each_sentence(scribe: Scribe) -> None:
     text = f"{TEXT.src[3]}{TEXT.src[7]}\n\n😀\n"
     question = {"text": text, "run": "tiny", "n_best": 3, "attention": True, "beam": 4}
-    answer = post([scribe.route(), route()], "/api/translate", json=question).json()
+    answer = post([scribe.served(), served_run()], "/api/translate", json=question).json()
     assert (answer["run"], answer["source"], answer["target"]) == ("tiny", "ja", "en")
     found = answer["sentences"]
     assert [(one["source"], one["gap"]) for one in found] == [
@@ -477,7 +483,7 @@ def test_the_page_is_told_where_the_model_looked_in_each_sentence(scribe: Scribe
         ):
             assert (candidate["text"], candidate["tokens"], candidate["attention"]) == (own.text, own.tokens, weights)
     assert [one["candidates"][0]["text"] for one in found[2:]] == ["", "😀", ""]
-    post([scribe.route()], "/api/translate", json={"text": "寺"})
+    post([scribe.served()], "/api/translate", json={"text": "寺"})
     assert scribe.options == [Options(None, 1, False)]
 
 
@@ -516,7 +522,7 @@ def test_many_at_once_are_translated_together_and_never_mixed_up() -> None:
         return await asyncio.gather(*(client.post("/translate", json={"q": text, **JA_EN}) for text in texts))
 
     limits = Limits(batch_texts=15, collect_ms=60_000)  # a full batch waits for nobody
-    answers = ask(create_app([Route("tiny", "ja", "en", 2, counted)], limits), question)
+    answers = ask(create_app([ServedRun("tiny", "ja", "en", 2, counted)], limits), question)
     assert [answer.json()["translatedText"] for answer in answers] == expected
     assert calls == [15, 15]
     assert len(set(expected)) > 15
@@ -547,7 +553,7 @@ def test_too_many_are_told_to_come_back_and_what_takes_too_long_is_given_up(
             monkeypatch.setattr(loop, "time", lambda: now() + LIMITS.timeout_s)
             return [full, await working, await waiting]
 
-    full, *late = ask(create_app([scribe.route()], LIMITS), question)
+    full, *late = ask(create_app([scribe.served()], LIMITS), question)
     assert "try again" in refused(full, 503)
     assert int(full.headers["retry-after"]) >= 1
     assert all("within 60 seconds" in refused(one, 504) for one in late)
@@ -555,34 +561,34 @@ def test_too_many_are_told_to_come_back_and_what_takes_too_long_is_given_up(
 
 
 def test_a_fault_of_the_model_and_what_is_not_there_are_one_line(scribe: Scribe) -> None:
-    assert "pen" not in refused(post([scribe.route()], json={"q": "!", **JA_EN}), 500)
+    assert "pen" not in refused(post([scribe.served()], json={"q": "!", **JA_EN}), 500)
     for path, status in (("/nowhere", 404), ("/translate", 405)):
-        assert refused(get(path, [scribe.route()]), status)
+        assert refused(get(path, [scribe.served()]), status)
 
 
 # ---- about the server
 
 
-def get(path: str, routes: list[Route]) -> httpx.Response:
-    return ask(create_app(routes, LIMITS), lambda client: client.get(path))
+def get(path: str, runs: list[ServedRun]) -> httpx.Response:
+    return ask(create_app(runs, LIMITS), lambda client: client.get(path))
 
 
 def test_the_server_describes_itself(scribe: Scribe) -> None:
-    routes = [scribe.route("a"), scribe.route("b"), scribe.route("c", "en", "ja"), scribe.route("d", "ja", "de")]
-    assert get("/health", routes).json() == {"status": "ok"}
-    assert get("/languages", routes).json() == [
+    runs = [scribe.served("a"), scribe.served("b"), scribe.served("c", "en", "ja"), scribe.served("d", "ja", "de")]
+    assert get("/health", runs).json() == {"status": "ok"}
+    assert get("/languages", runs).json() == [
         {"code": "ja", "name": "Japanese", "targets": ["en", "de", "ja"]},
         {"code": "en", "name": "English", "targets": ["ja", "en"]},
         {"code": "de", "name": "German", "targets": ["de"]},
     ]
-    assert get("/spec", routes).json() == get("/openapi.json", routes).json()
-    assert get("/frontend/settings", routes).json()["language"]["target"] == {"code": "en", "name": "English"}
-    found = get("/api/runs", routes[:1]).json()
+    assert get("/spec", runs).json() == get("/openapi.json", runs).json()
+    assert get("/frontend/settings", runs).json()["language"]["target"] == {"code": "en", "name": "English"}
+    found = get("/api/runs", runs[:1]).json()
     assert found["runs"] == [{"name": "a", "source": "ja", "target": "en", "beam": 4, "examples": [], "tags": []}]
     assert (found["max_chars"], found["max_texts"], found["max_beam"]) == (LONGEST, 8, 16)
-    assert (answer := get("/", routes)).text == HTML
+    assert (answer := get("/", runs)).text == HTML
     assert "content-security-policy" in answer.headers
-    text, paths = get("/docs", routes).text, get("/openapi.json", routes).json()["paths"]
+    text, paths = get("/docs", runs).text, get("/openapi.json", runs).json()["paths"]
     assert all(f" {path}</code>" in text for path in paths)
     assert "<td><code>alternatives</code></td>" in text
     assert "://" not in text  # it requests nothing from the network
@@ -598,7 +604,7 @@ def test_all_is_counted(scribe: Scribe) -> None:
             await client.get(path)
         return (await client.get("/metrics")).text
 
-    families = text_string_to_metric_families(ask(create_app([scribe.route(name)], LIMITS), question))
+    families = text_string_to_metric_families(ask(create_app([scribe.served(name)], LIMITS), question))
     samples = [sample for family in families for sample in family.samples]
     found = {(sample.name, *map(str, sample.labels.values())): sample.value for sample in samples}
     assert [found["miyako_requests_total", "/translate", status] for status in ("200", "400", "500")] == [2, 1, 1]
@@ -631,7 +637,7 @@ def test_a_head_is_waited_for_ten_seconds(scribe: Scribe, monkeypatch: pytest.Mo
     """The first of a connection, and the next one; the server's clock stands still, and is put forward."""
     now = time.monotonic() - 20  # less than it will be when the clock goes again
     monkeypatch.setattr(asyncio.BaseEventLoop, "time", lambda _: now)
-    with serving([scribe.route()], LIMITS) as url, ExitStack() as stack:
+    with serving([scribe.served()], LIMITS) as url, ExitStack() as stack:
         stack.callback(monkeypatch.undo)  # only then does the server come to its end
         nothing, half, slow, second = (
             stack.enter_context(connect(url, sent)) for sent in (b"", HALF_HEAD, HALF_HEAD, HALF_HEAD + b"\r\n")
@@ -651,9 +657,9 @@ def test_a_head_is_waited_for_ten_seconds(scribe: Scribe, monkeypatch: pytest.Mo
 def test_of_too_many_connections_the_one_that_has_waited_longest_is_closed(
     scribe: Scribe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "_MOST_CONNECTIONS", 3)
-    monkeypatch.setattr(service, "_HEAD_S", 1000.0)
-    with serving([scribe.route()], LIMITS) as url, ExitStack() as stack:
+    monkeypatch.setattr(server, "_MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(server, "_HEAD_S", 1000.0)
+    with serving([scribe.served()], LIMITS) as url, ExitStack() as stack:
         first, second, third = (stack.enter_context(connect(url, sent)) for sent in (b"", HALF_HEAD, HALF_HEAD))
         assert httpx.get(f"{url}/health").content == HEALTHY  # the fourth takes the place of the first
         assert is_closed(first)
@@ -664,10 +670,10 @@ def test_of_too_many_connections_the_one_that_has_waited_longest_is_closed(
 
 @pytest.mark.parametrize("pages", [1, 400], ids=["closing", "pipelined"])
 def test_who_does_not_read_is_not_waited_for(scribe: Scribe, pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "_ANSWER_S", 0.1)
+    monkeypatch.setattr(server, "_ANSWER_S", 0.1)
     closed = threading.Event()
 
-    class Closing(service.Connection):
+    class Closing(server.Connection):
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             closed.set()
@@ -676,8 +682,8 @@ def test_who_does_not_read_is_not_waited_for(scribe: Scribe, pages: int, monkeyp
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
             super().connection_made(transport)
 
-    monkeypatch.setattr(service, "Connection", Closing)
-    with serving([scribe.route()], LIMITS) as url, socket.socket() as connection:
+    monkeypatch.setattr(server, "Connection", Closing)
+    with serving([scribe.served()], LIMITS) as url, socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         host, port = url.removeprefix("http://").split(":")
         connection.connect((host, int(port)))
@@ -706,7 +712,7 @@ def test_who_hangs_up_is_not_worked_for(scribe: Scribe) -> None:
             assert (await post("cd")).status_code == 200
             assert 'status="499"' in (await client.get("/metrics")).text
 
-    with serving([scribe.route()], LIMITS) as url:
+    with serving([scribe.served()], LIMITS) as url:
         asyncio.run(asyncio.wait_for(question(url), 60))
     assert scribe.calls == [["ab"], ["cd"]]
 
@@ -718,7 +724,7 @@ def half_a_request(url: str) -> socket.socket:
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving([scribe.route()], LIMITS) as url, httpx.Client(base_url=url, timeout=60) as client:
+    with serving([scribe.served()], LIMITS) as url, httpx.Client(base_url=url, timeout=60) as client:
         half_a_request(url).close()
         assert eventually(lambda: 'status="499"} 1' in client.get("/metrics").text)
         monkeypatch.setattr(api, "_READING_S", 0.2)
@@ -752,13 +758,14 @@ from config.search import Limits
 from tests.served import Scribe
 from utils.command import run_command
 from utils.serve.api import create_app
-from utils.serve.service import Route, Server, address, bind
+from utils.serve.server import Server, address, bind
+from utils.serve.service import ServedRun
 
 def translate(lines, options):
     input()
     return Scribe().translate(lines, options)
 
-app = create_app([Route("scribe", "ja", "en", 1, translate)], Limits(collect_ms=0, batch_texts=1))
+app = create_app([ServedRun("scribe", "ja", "en", 1, translate)], Limits(collect_ms=0, batch_texts=1))
 with bind("127.0.0.1", 0) as bound:
     server = Server(app, lambda: print(address(bound), flush=True))
     run_command("serve.py", lambda: server.serve_until_told(bound))
@@ -800,9 +807,9 @@ def test_the_first_signal_lets_texts_finish_and_takes_nothing_new_and_the_second
 
 
 def test_a_server_that_is_interrupted_says_so_in_the_end(scribe: Scribe) -> None:
-    server = Server(create_app([scribe.route()], LIMITS), lambda: server.handle_exit(signal.SIGINT, None))
+    own = Server(create_app([scribe.served()], LIMITS), lambda: own.handle_exit(signal.SIGINT, None))
     with bind("127.0.0.1", 0) as bound, pytest.raises(KeyboardInterrupt):
-        server.serve_until_told(bound)
+        own.serve_until_told(bound)
 
 
 # ---- serve.py, in this process
@@ -864,8 +871,8 @@ def command(
 
     monkeypatch.setattr(serve, "PICKLES", runs[0].parent)
     monkeypatch.setattr(serve, "find_run", lambda name, root=runs[0].parent: find_run(name, root=root))
-    monkeypatch.setattr(service, "Server", Recorder)
-    monkeypatch.setattr(api, "create_app", lambda routes, limits, cors: (create_app(routes, limits, cors), limits))
+    monkeypatch.setattr(server, "Server", Recorder)
+    monkeypatch.setattr(api, "create_app", lambda runs, limits, cors: (create_app(runs, limits, cors), limits))
     return run_it
 
 
