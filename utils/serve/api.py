@@ -267,10 +267,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         detected = detect((await read(request, DetectRequest)).q, service.languages)
         return JSONResponse([detected._asdict()] if detected else [])
 
-    @app.get("/spec")
-    async def specification() -> dict[str, Any]:
-        """What /openapi.json says, at the place where LibreTranslate has it."""
-        return app.openapi()
+    app.add_api_route("/spec", app.openapi, description="What /openapi.json says, where LibreTranslate has it.")
 
     @app.get("/frontend/settings")
     async def frontend_settings() -> dict[str, Any]:

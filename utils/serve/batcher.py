@@ -24,7 +24,7 @@ class _Job(Generic[OptionsT, ResultT]):
     texts: Sequence[str]
     options: OptionsT
     answer: asyncio.Future[list[ResultT]]  # done when nobody waits for it any more
-    arrival_s: float  # by the clock of the event loop
+    arrival: float  # by the clock of the event loop, in seconds
     results: list[ResultT] = field(default_factory=list)
     n_begun: int = 0  # texts that have been given to the worker
 
@@ -105,20 +105,18 @@ class Batcher(Generic[OptionsT, ResultT]):
             waiting = self._waiting()
             if not waiting and self._is_closing:
                 return []
-            patience_s = waiting[0].arrival_s + limits.collect_ms / 1000 - loop.time() if waiting else None
-            if patience_s is not None and (
-                patience_s <= 0 or self._is_closing or self.n_waiting() >= limits.batch_texts
-            ):
+            patience = waiting[0].arrival + limits.collect_ms / 1000 - loop.time() if waiting else None
+            if patience is not None and (patience <= 0 or self._is_closing or self.n_waiting() >= limits.batch_texts):
                 return self._take(waiting)
             self._changed.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), patience_s)
+                await asyncio.wait_for(self._changed.wait(), patience)
 
     def _take(self, waiting: list[_Job[OptionsT, ResultT]]) -> list[_Part[OptionsT, ResultT]]:
         """Take a batch: a request passes earlier ones that are longer, until they have waited for as much longer."""
 
         def due(job: _Job[OptionsT, ResultT]) -> float:
-            return job.arrival_s + job.seconds * self._weight(job.options)
+            return job.arrival + job.seconds * self._weight(job.options)
 
         first, *others = sorted(waiting, key=due)
         weight = self._weight(first.options)

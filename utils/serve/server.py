@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import FrameType
 from typing import ClassVar
 
@@ -40,19 +41,22 @@ class Metrics:
         self.waiting = Gauge("miyako_queue_texts", "Texts waiting for a run.", ["run"], registry=registry)
 
 
+@dataclass
 class Gate:
     """Middleware that counts every request, and refuses bodies over the limit whether or not they announce it.
 
     Other paths than the given ones count as one, since anybody could fill the memory with names.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, paths: Sequence[str], max_bytes: int) -> None:
-        self._app, self._metrics, self._paths, self._max_bytes = app, metrics, paths, max_bytes
+    app: ASGIApp
+    metrics: Metrics
+    paths: Sequence[str]
+    max_bytes: int
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request and count it."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         begin, status, is_head = time.perf_counter(), 500, scope["method"] == "HEAD"
         scope = {**scope, "method": "GET"} if is_head else scope  # the same answer, without its body
@@ -62,8 +66,8 @@ class Gate:
             nonlocal n_bytes
             message = await receive()
             n_bytes += len(message.get("body", b""))
-            if max(announced, n_bytes) > self._max_bytes:
-                raise HTTPException(413, f"the request is longer than {self._max_bytes:,} bytes: send it in parts")
+            if max(announced, n_bytes) > self.max_bytes:
+                raise HTTPException(413, f"the request is longer than {self.max_bytes:,} bytes: send it in parts")
             return message
 
         async def noted(message: Message) -> None:
@@ -72,11 +76,11 @@ class Gate:
             await send({**message, "body": b""} if is_head and "body" in message else message)
 
         try:
-            await self._app(scope, limited, noted)
+            await self.app(scope, limited, noted)
         finally:
-            path = scope["path"] if scope["path"] in self._paths else "other"
-            self._metrics.requests.labels(path, status).inc()
-            self._metrics.seconds.labels(path).observe(time.perf_counter() - begin)
+            path = scope["path"] if scope["path"] in self.paths else "other"
+            self.metrics.requests.labels(path, status).inc()
+            self.metrics.seconds.labels(path).observe(time.perf_counter() - begin)
 
 
 def bind(host: str, port: int) -> socket.socket:
