@@ -19,6 +19,7 @@ from utils.search.translator import Candidate, Piece, Translation, Translator
 from utils.serve.api import create_app
 from utils.serve.server import Server, address, bind
 from utils.serve.service import Line, Options, ServedRun, translate_lines
+from utils.text.markup import SpanLinks
 from utils.text.tokenizer import TokenizerPair
 
 ResultT = TypeVar("ResultT")
@@ -43,9 +44,10 @@ def served_run(name: str = "tiny", back: bool = False) -> ServedRun:
     return ServedRun(name, *(("en", "ja") if back else ("ja", "en")), 2, line_translator(back))
 
 
-def line_of(source: str, translation: str) -> Line:
+def line_of(source: str, translation: str, links: SpanLinks = (), is_far: bool = False) -> Line:
     candidates = [Candidate(translation, 0.0, [source], [4])]
-    return Line(Translation(candidates, [Piece(source, [4], "", candidates)], []), [[source, EOS]], [[]])
+    pieces = [Piece(source, [4], "", candidates)]
+    return Line(Translation(candidates, pieces, [], is_far=is_far), [[source, EOS]], [[]], links)
 
 
 class Scribe:
@@ -70,12 +72,10 @@ class Scribe:
         return [text[::-1] for text in texts]
 
     def translate(self, lines: Sequence[str], options: Options) -> list[Line]:
-        found = self.reverse(lines, options)
-        if not options.links:
-            return [line_of(text[::-1], text) for text in found]
-        ends = [len(text) for text in found]
-        links = [[((i, i + 1), (end - i - 1, end - i)) for i in range(end)] for end in ends]
-        return [line_of(text[::-1], text)._replace(links=each) for text, each in zip(found, links, strict=True)]
+        def links(n: int) -> SpanLinks:
+            return [((i, i + 1), (n - i - 1, n - i)) for i in range(n if options.links else 0)]
+
+        return [line_of(text[::-1], text, links(len(text))) for text in self.reverse(lines, options)]
 
     @contextmanager
     def held_up(self) -> Iterator[None]:
