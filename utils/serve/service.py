@@ -163,9 +163,8 @@ class Service:
             return fitting[0], None
         detected = detect(text, list(dict.fromkeys(run.src_lang for run in fitting)))
         if detected is None:
-            raise HTTPException(
-                400, f"the language of the text cannot be translated {AUTO}→{target}: choose from {directions}"
-            )
+            cannot = f"the language of the text cannot be translated {AUTO}→{target}"
+            raise HTTPException(400, f"{cannot}: choose from {directions}")
         return next(run for run in fitting if run.src_lang == detected.language), detected
 
     async def translate(self, chosen: Sequence[tuple[ServedRun, str]], options: Options) -> list[list[Line]]:
