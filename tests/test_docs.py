@@ -52,7 +52,7 @@ from utils.file import read_json
 from utils.load import load_run
 from utils.run import SHIPPED
 from utils.serve.api import create_app
-from utils.serve.service import Route, translate_lines
+from utils.serve.service import ServedRun, translate_lines
 from utils.text.language import unspaced_language
 from utils.text.tokenizer import SentencePieceTokenizer, every_token
 from utils.training.checkpoint import ABSENT, changed_settings
@@ -368,8 +368,8 @@ def test_tags_come_out_as_the_page_on_serving_says(page: str) -> None:
     asked, answer = re.findall(r"^curl (.+)\n```\n\n```json\n(.+)\n```$", text_of(page), re.M)[0]
     fields = dict(word.split("=", 1) for word in shlex.split(asked) if "=" in word)
     run = load_run(PICKLES / "kftt_ja_en", torch.device("cpu"))
-    route = Route("a", "ja", "en", 4, partial(translate_lines, run.translator(precision="fp32"), run.model))
-    assert ask(create_app([route], Limits()), lambda client: client.post("/translate", data=fields)).text == answer
+    served = ServedRun("a", "ja", "en", 4, partial(translate_lines, run.translator(precision="fp32"), run.model))
+    assert ask(create_app([served], Limits()), lambda client: client.post("/translate", data=fields)).text == answer
 
 
 @pytest.mark.parametrize("page", ["docs/own_text.md", "docs/ja/own_text.md"])

@@ -252,13 +252,10 @@ def bar(share: float, length: int = 24) -> str:
     return "#" * (max(1, round(share * length)) if share > 0 else 0)
 
 
-_IMPORT = re.compile(r'^import [^;]* from "(.+)";\n', re.M)
-
-
 def page_template(file: Path) -> "Template":
     """Load a template that raises an error if a value is missing; one of HTML escapes what it is given.
 
-    In it, `script("name.js")` is the text of a script beside it.
+    In it, `script("name.js")` is a script beside it, and before that all that it imports, as one that imports nothing.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -271,19 +268,14 @@ def page_template(file: Path) -> "Template":
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals["script"] = lambda name: Markup(script(file.with_name(name)))
+    environment.globals["script"] = lambda name: Markup("\n".join(_scripts(file.with_name(name)).values()))
     return environment.get_template(file.name)
 
 
-def script(file: Path) -> str:
-    """Return a module of JavaScript, and before it all modules that it imports, as one that stands inside a page."""
-    texts: dict[Path, str] = {}
-
-    def add(path: Path) -> None:
-        text = path.read_text(encoding="utf-8")
-        for name in _IMPORT.findall(text):
-            add((path.parent / name).resolve())
-        texts.setdefault(path, re.sub(r"^export ", "", _IMPORT.sub("", text), flags=re.M))
-
-    add(file)
-    return "\n".join(texts.values())
+def _scripts(file: Path) -> dict[Path, str]:
+    """Return the text of a JavaScript module after those of all modules that it imports, as parts of one script."""
+    text, imports = file.read_text(encoding="utf-8"), re.compile(r'^import [^;]* from "(.+)";\n', re.M)
+    scripts: dict[Path, str] = {}
+    for name in imports.findall(text):
+        scripts |= _scripts((file.parent / name).resolve())
+    return scripts | {file: re.sub(r"^export ", "", imports.sub("", text), flags=re.M)}
