@@ -372,7 +372,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         with processes.first_alone():
             epoch = task.sampler.epoch(trainer.progress.epoch)
         n_updates = len(split_into_updates(len(epoch), accumulate))
-        log(describe(task, trainer.net, epoch, n_updates, processes.size))
+        log(describe(task, trainer.net, trainer.optimizer, epoch, n_updates, processes.size))
         with explained_out_of_memory([epoch[epoch.largest()]], config.batch):
             if processes.is_first and (warning := long_for_a_cpu(trainer, epoch, n_updates)):
                 log(warning)

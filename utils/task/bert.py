@@ -50,7 +50,7 @@ class MaskedLanguageTask(MonolingualTask):
             return MaskedText(self.corpus.tokens(split, self.tokenizer, log), self.tokenizer, config.masking)
 
         seeds: dict[Split, int] = {"train": config.training.seed, "dev": _HELD_OUT_SEED, "test": _HELD_OUT_SEED}
-        self.learn_from(*(self.cut(text(split), seed, masked_examples) for split, seed in seeds.items()))
+        self.learn_from(*(self.bucket_sampler(text(split), seed, masked_examples) for split, seed in seeds.items()))
 
     def scored_by(self) -> Sequence[object]:
         """Return the text, and how it is masked."""

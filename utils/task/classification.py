@@ -56,9 +56,9 @@ class ClassificationTask(Task):
         self.reads = {"text": (tokenizer, data.text)}
         self.sizes = {"source": len(tokenizer), "labels": len(labels)}
         text = f"{data.text.parent.name}, {len(labels)} labels"
-        self.about = {"task": config.task, "text": text, "fingerprint": self.fingerprint}
+        self.identity = {"task": config.task, "text": text, "fingerprint": self.fingerprint}
         texts = (LabelledText.cached(*pair, labels, tokenizer, log) for pair in files)
-        self.learn_from(*(self.cut(text, config.training.seed, labelled_examples) for text in texts))
+        self.learn_from(*(self.bucket_sampler(text, config.training.seed, labelled_examples) for text in texts))
 
     def build(self) -> BertClassifier:
         """Build a BERT, initialised from another run if requested, with a classification head."""
