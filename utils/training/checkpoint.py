@@ -18,9 +18,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from utils.command import Log, first_line
+from utils.command import Log, first_line, is_out_of_memory
 from utils.file import atomic_file, sweep_drafts
-from utils.memory import is_out_of_memory
 from utils.training.report import Observer, Validation
 from utils.training.schedule import Progress, Rank
 

@@ -16,10 +16,9 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from utils.command import Log, duration
+from utils.command import Log, duration, is_out_of_memory
 from utils.dataset.batch import AnyBatch, BatchSettings, Epoch, filling, size
 from utils.device import synchronize
-from utils.memory import is_out_of_memory
 from utils.training.report import Observer
 
 LOOKED_AT = 200  # batches, to find the smallest and the median
