@@ -28,7 +28,7 @@ from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from tests.tiny import MODEL, translating
-from train import Trainer
+from train import FreedMemory, Trainer
 from utils.dataset.batch import Batch, BucketSampler, batch_of
 from utils.dataset.ids import TokenArray, TokenPairs
 from utils.dataset.labelled import LabelledBatch
@@ -54,12 +54,6 @@ from utils.training.report import Observer, StepReport, Validation
 from utils.training.schedule import Progress, learning_rate
 
 VOCAB = 24
-
-
-@pytest.fixture(autouse=True)
-def _no_return_of_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After many other tests it takes up to a twentieth of a second each time."""
-    monkeypatch.setattr("train.return_freed_memory", Mock())
 
 
 # fmt: off
@@ -368,15 +362,16 @@ def test_it_trains_for_so_many_steps_and_validates_on_the_way_and_at_the_end() -
     assert witness.validated == [4, 8, 11, 12]
 
 
-@pytest.mark.parametrize("wait", [0.0, 1e9])
-def test_memory_is_returned_by_the_clock_however_rarely_there_is_a_report(
-    wait: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    returned = Mock()
-    monkeypatch.setattr("train.return_freed_memory", returned)
-    monkeypatch.setattr("train._RETURN_EVERY", wait)
-    fit(new_trainer(), Witness(), max_steps=5, validate_every=5, report_every=1000)
-    assert returned.call_count == (5 if wait == 0.0 else 0) + 1  # and after the validation
+def test_freed_memory_is_returned_by_the_clock_and_after_validations(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, returned = [0.0], list[float]()
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("train.return_freed_memory", lambda: returned.append(now[0]))
+    observer = FreedMemory(60.0)
+    for now[0] in range(10, 301, 10):
+        observer.on_update()
+        if now[0] == 200:
+            observer.on_validation(Progress(), Validation(1.0))
+    assert returned == [60, 120, 180, 200, 260]
 
 
 def test_train_and_dev_compare_whatever_is_minimised_and_however_it_is_batched() -> None:
