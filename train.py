@@ -52,7 +52,6 @@ from utils.training.schedule import Progress
 from utils.visualize.curve import CurvePicture
 
 LONG_FOR_A_CPU = 2e15  # parameters times positions to learn from: some ten hours on two cores
-_RETURN_EVERY = 60.0  # seconds: it takes a fifth of one, and without it a training of hours holds all memory there is
 
 
 class Trainer:
@@ -83,7 +82,6 @@ class Trainer:
         if self.graphed:
             self.passes = GraphedPasses(self._passes, optimizer.fill_missing_gradients, rehearsed=training.compile)
         self._lap_began = 0.0  # by the clock
-        self._returned = 0.0  # after how many seconds of training freed memory was last returned
 
     def loss_fn(self, batch: AnyBatch, memory: Any = None) -> Loss:
         """Return a batch's summed nats, differentiable, its number of target tokens, and memory for the next one."""
@@ -144,7 +142,7 @@ class Trainer:
     ) -> None:
         """Train until a limit is reached or the user interrupts, starting from where `progress` stands.
 
-        The first process alone is given a text to validate on, what scores it, and observers.
+        The first process alone is given a text to validate on, and what scores it.
         """
         progress, training, interrupt = self.progress, self.training, interrupt or Interrupt()
         self._lap()
@@ -165,7 +163,6 @@ class Trainer:
                     seconds = self._lap()
                     progress.advance(n_tokens, seconds, len(updates))
                     self.meter.count(loss, norm, micro_batches, n_tokens, seconds)
-                    self._return_memory(_RETURN_EVERY)
                     if progress.step % training.report_every == 0:
                         self._report(norm, observers)
                     for observer in observers:
@@ -232,14 +229,7 @@ class Trainer:
             progress.note(validation.rank(self.training.select_by))
         for observer in observers:
             observer.on_validation(progress, validation)
-        self._return_memory()
         self._lap()
-
-    def _return_memory(self, after: float = 0.0) -> None:
-        """Return freed memory to the system, if the last time was so many seconds ago."""
-        if self.progress.seconds - self._returned >= after:
-            return_freed_memory()
-            self._returned = self.progress.seconds
 
     def _gather_memories(self) -> None:
         """Collect the memories of all processes at the first, which saves them."""
@@ -269,6 +259,29 @@ class Trainer:
         # NaN: a checkpoint from before the NLL was summed does not have that of the report it is in the middle of
         self.meter = Meter(**{"nll": math.nan} | state["meter"])
         self.memories = state["memories"]
+
+
+class FreedMemory(Observer):
+    """Returns freed memory to the system after each validation, and after so many seconds without one.
+
+    It takes a fifth of a second, and without it a training of hours holds all memory there is.
+    """
+
+    def __init__(self, seconds: float = 60.0) -> None:
+        self._seconds, self._returned = seconds, time.monotonic()
+
+    def on_update(self) -> None:
+        """Return it where it is time."""
+        if time.monotonic() - self._returned >= self._seconds:
+            self._return()
+
+    def on_validation(self, progress: Progress, validation: Validation) -> None:  # noqa: ARG002
+        """Return it."""
+        self._return()
+
+    def _return(self) -> None:
+        return_freed_memory()
+        self._returned = time.monotonic()
 
 
 def split_into_updates(n_batches: int, accumulate: int) -> list[range]:
@@ -372,7 +385,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         with processes.first_alone():
             epoch = task.sampler.epoch(trainer.progress.epoch)
         n_updates = len(split_into_updates(len(epoch), accumulate))
-        log(describe(task, trainer.net, epoch, n_updates, processes.size))
+        log(describe(task, trainer.net, trainer.optimizer, epoch, n_updates, processes.size))
         with explained_out_of_memory([epoch[epoch.largest()]], config.batch):
             if processes.is_first and (warning := long_for_a_cpu(trainer, epoch, n_updates)):
                 log(warning)
@@ -384,7 +397,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         del epoch  # as in `fit`
         if not processes.is_first:
             with graceful_interrupt() as interrupt:
-                trainer.fit(task.sampler, config.batch, interrupt=interrupt)
+                trainer.fit(task.sampler, config.batch, observers=[FreedMemory()], interrupt=interrupt)
             return
         folder = from_here(resumed or run_folder.create_run(config, *task.vocabularies()))
         if resumed is None:
@@ -419,6 +432,7 @@ def fit_and_save(
         keeper,
         Decoration("TensorBoard", lambda: TensorBoardLog(folder, step, settings)),
         Decoration("a picture of its curves", lambda: CurvePicture(folder / LOG, folder / run_folder.CURVE)),
+        FreedMemory(),
     ]
     if traced:
         trace = folder / run_folder.TRACE

@@ -26,6 +26,7 @@ class Architecture(Config):
     """
 
     free: ClassVar[frozenset[str]] = frozenset({"dropout", "attention_dropout", "fused", "init_encoder"})
+    has_blocks: ClassVar[bool] = True  # whose matrices Muon moves
 
     def check(self) -> None:
         """Refuse a width that attention will refuse, before a corpus is prepared for it."""
@@ -38,6 +39,10 @@ class Architecture(Config):
     def architecture(self) -> dict[str, object]:
         """Return the settings that weights depend on; the rest may differ when weights are reused."""
         return {name: value for name, value in asdict(self).items() if name not in self.free}
+
+    def learned_positions(self) -> dict[str, int]:
+        """Return how many positions learned tables of a translator have, by the names of these settings."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,11 @@ class TransformerConfig(Architecture):
         own = {name: value for name, value in super().architecture().items() if name not in free}
         return own | ({} if self.bert is None else {"bert": self.bert.architecture()})
 
+    def learned_positions(self) -> dict[str, int]:
+        """Return how many positions learned tables have, by the names of these settings."""
+        own = {"max_length": self.max_length} if self.positions == "learned" else {}
+        return own if self.bert is None else own | {"bert.max_length": self.bert.max_length}
+
 
 @dataclass(frozen=True)
 class RecurrentConfig(Architecture):
@@ -149,6 +159,8 @@ class RecurrentConfig(Architecture):
     """
 
     free: ClassVar[frozenset[str]] = Architecture.free | {"max_length"}
+    has_blocks: ClassVar[bool] = False
+    init_encoder: ClassVar[None] = None  # there is no BERT in it
 
     d_model: int = bounded(620, ge=1)
     d_hidden: int = bounded(1000, ge=1)

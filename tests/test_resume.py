@@ -12,7 +12,6 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -70,12 +69,6 @@ def sentences(n: int = 48, seed: int = 0) -> TokenArray:
 
 def documents(n: int = 48) -> DocumentTokens:
     return DocumentTokens.of(sentences(n), [Document(str(i), 4) for i in range(n // 4)])
-
-
-@pytest.fixture(autouse=True)
-def _no_return_of_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After many other tests it takes up to a twentieth of a second each time."""
-    monkeypatch.setattr("train.return_freed_memory", Mock())
 
 
 EVERYTHING = replace(FAST, kind="muon", ema_decay=0.9, weight_decay=0.01)

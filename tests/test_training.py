@@ -28,7 +28,7 @@ from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from tests.tiny import MODEL, translating
-from train import Trainer
+from train import FreedMemory, Trainer
 from utils.dataset.batch import Batch, BucketSampler, batch_of
 from utils.dataset.ids import TokenArray, TokenPairs
 from utils.dataset.labelled import LabelledBatch
@@ -48,18 +48,12 @@ from utils.training.loss import (
     mean_loss,
     recurrent_loss,
 )
-from utils.training.muon import Muon, hidden_matrices, orthogonal
+from utils.training.muon import Muon, block_matrices, orthogonal
 from utils.training.optimizer import MovingAverage, Optimizer
 from utils.training.report import Observer, StepReport, Validation
 from utils.training.schedule import Progress, learning_rate
 
 VOCAB = 24
-
-
-@pytest.fixture(autouse=True)
-def _no_return_of_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After many other tests it takes up to a twentieth of a second each time."""
-    monkeypatch.setattr("train.return_freed_memory", Mock())
 
 
 # fmt: off
@@ -368,15 +362,16 @@ def test_it_trains_for_so_many_steps_and_validates_on_the_way_and_at_the_end() -
     assert witness.validated == [4, 8, 11, 12]
 
 
-@pytest.mark.parametrize("wait", [0.0, 1e9])
-def test_memory_is_returned_by_the_clock_however_rarely_there_is_a_report(
-    wait: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    returned = Mock()
-    monkeypatch.setattr("train.return_freed_memory", returned)
-    monkeypatch.setattr("train._RETURN_EVERY", wait)
-    fit(new_trainer(), Witness(), max_steps=5, validate_every=5, report_every=1000)
-    assert returned.call_count == (5 if wait == 0.0 else 0) + 1  # and after the validation
+def test_freed_memory_is_returned_by_the_clock_and_after_validations(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, returned = [0.0], list[float]()
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("train.return_freed_memory", lambda: returned.append(now[0]))
+    observer = FreedMemory(60.0)
+    for now[0] in range(10, 301, 10):
+        observer.on_update()
+        if now[0] == 200:
+            observer.on_validation(Progress(), Validation(1.0))
+    assert returned == [60, 120, 180, 200, 260]
 
 
 def test_train_and_dev_compare_whatever_is_minimised_and_however_it_is_batched() -> None:
@@ -600,7 +595,7 @@ def test_it_is_adam_on_the_clipped_mean_and_muon_for_matrices_of_blocks(
     config = replace(COARSE, clip_norm=clip_norm, kind=kind, eps=1e-3, weight_decay=decay)
     net, twin = translating().train(), translating().train()
     optimizer = Optimizer(net, config, "fp32")
-    matrices = hidden_matrices(twin) if kind == "muon" else {}
+    matrices = block_matrices(twin) if kind == "muon" else {}
     muon = Muon(matrices, 0.95, decay, torch.float32)
     rest = [p for p in twin.parameters() if p not in matrices]
     groups = [{"params": [p], "weight_decay": decay if p.dim() > 1 else 0.0} for p in rest]
@@ -741,27 +736,27 @@ BERT = BertForPreTraining(BertConfig(16, 2, 64, 2, max_length=40), 50)
 
 
 @pytest.mark.parametrize("net", [Transformer(replace(MODEL, tie="none"), 40, 40), BERT, XL])
-def test_matrices_of_blocks_are_cut_and_nothing_else(net: nn.Module) -> None:
-    cut = hidden_matrices(net)
+def test_matrices_of_blocks_are_split_and_nothing_else(net: nn.Module) -> None:
+    splits = block_matrices(net)
     expected = {
         parameter
         for name, parameter in net.named_parameters()
         if parameter.dim() == 2 and name.endswith(".weight") and any(part.isdigit() for part in name.split("."))
     }
-    assert cut.keys() == expected
-    assert len(cut) >= 10
+    assert splits.keys() == expected
+    assert len(splits) >= 10
 
 
 def test_heads_are_matrices_of_their_own() -> None:
     """As slices of what they multiply: W_Qⁱ, W_Kⁱ and W_Vⁱ are rows, W_Oⁱ columns."""
-    attention, cuts = XL.get_submodule("blocks.0.self_attention"), hidden_matrices(XL)
+    attention, splits = XL.get_submodule("blocks.0.self_attention"), block_matrices(XL)
     for name in ("query", "key_value", "score_bias.distance_key"):
         weight = attention.get_parameter(f"{name}.weight")
-        found = cuts[weight](weight)
+        found = splits[weight](weight)
         assert found.shape == (len(weight) // 4, 4, 16)
         torch.testing.assert_close(found[1], weight[4:8])
     output = attention.get_parameter("output.weight")
-    torch.testing.assert_close(cuts[output](output)[1], output[:, 4:8].mT)
+    torch.testing.assert_close(splits[output](output)[1], output[:, 4:8].mT)
 
 
 def test_every_matrix_takes_its_own_step() -> None:
@@ -771,12 +766,12 @@ def test_every_matrix_takes_its_own_step() -> None:
     start = values(alone)
     for seed, (one, other) in enumerate(zip(together.parameters(), alone.parameters(), strict=True)):
         one.grad = other.grad = draw(*one.shape, seed=seed)
-    Muon(hidden_matrices(together), 0.9, 0.1, torch.float32).step(0.1, ONE, FINITE)
-    for weight, cut in hidden_matrices(alone).items():
-        Muon({weight: cut}, 0.9, 0.1, torch.float32).step(0.1, ONE, FINITE)
+    Muon(block_matrices(together), 0.9, 0.1, torch.float32).step(0.1, ONE, FINITE)
+    for weight, split in block_matrices(alone).items():
+        Muon({weight: split}, 0.9, 0.1, torch.float32).step(0.1, ONE, FINITE)
     torch.testing.assert_close(together.state_dict(), alone.state_dict())
     moved = {p for p, before in zip(alone.parameters(), start, strict=True) if not p.equal(before)}
-    assert moved == set(hidden_matrices(alone))
+    assert moved == set(block_matrices(alone))
 
 
 # updates as CUDA would make them, where no GPU is at hand
@@ -864,8 +859,3 @@ def test_no_step_waits_for_the_gpu_or_mixes_devices(
         values = [*loss[:3], norm, cast(Tensor, trainer.meter.nats), trainer.val_step(batch).nats]
     assert {value.device.type for value in values} == {"cuda"}
     assert set(products) == {product_dtype(precision)}
-
-
-def test_muon_without_a_block_is_refused_and_what_adam_moves_is_said() -> None:
-    with pytest.raises(ValueError, match=r"^kind=muon finds no matrix in an EncoderBlock or DecoderBlock"):
-        Optimizer(nn.Sequential(nn.Linear(4, 4)), replace(FAST, kind="muon"))

@@ -21,7 +21,6 @@ from config.reader import near_name
 from const.corpora import VERSION
 from const.path import ROOT
 from utils.file import from_here
-from utils.memory import is_out_of_memory
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -45,6 +44,17 @@ def fail(program: str, message: str) -> NoReturn:
 def first_line(error: BaseException) -> str:
     """Return the first line of what an error says, or its kind if it says nothing."""
     return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+# the CPU allocator, the CUDA driver and cuBLAS report it as a RuntimeError with one of these phrases
+_OUT_OF_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|ALLOC_FAILED|std::bad_alloc", re.I)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether this is the error of a device that has no memory left; torch's own is a RuntimeError, too."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error)) is not None
+    )
 
 
 class Namespace(argparse.Namespace):

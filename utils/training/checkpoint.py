@@ -18,9 +18,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from utils.command import Log, first_line
+from utils.command import Log, first_line, is_out_of_memory
 from utils.file import atomic_file, sweep_drafts
-from utils.memory import is_out_of_memory
 from utils.training.report import Observer, Validation
 from utils.training.schedule import Progress, Rank
 
@@ -29,10 +28,10 @@ ABSENT: Final = object()  # stands for a value that one side does not have
 
 def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Return nested settings on one level, by their dotted names."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in settings.items():
-        found |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
-    return found
+        values |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
+    return values
 
 
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -74,18 +73,26 @@ def step_of(path: Path) -> int:
     return int(path.stem.removeprefix("step-"))
 
 
+# Every file holds the SHA-256 of its contents, where its format leaves room for one: a digest in a file beside it could
+# be older or newer than what it vouches for.
+
+
+class DamagedError(ValueError):
+    """A file that cannot be relied on."""
+
+
+def _write(path: Path, data: memoryview | bytes) -> None:
+    with atomic_file(path, len(data)) as draft:
+        draft.write_bytes(data)
+
+
 # The state of a training is the zip archive of `torch.save`, with tensors and plain values only, so that reading it
-# never runs code. The archive's comment, its last bytes, is the SHA-256 of everything before it: torch does not check
-# the archive's own checksums, which leave out names, lengths and the directory, and a digest in a file beside it could
-# be older or newer than what it vouches for. `torch.load` and `unzip` read the file as usual.
+# never runs code. The digest is its comment, the last bytes: torch does not check the archive's own checksums, which
+# leave out names, lengths and the directory. `torch.load` and `unzip` read the file as usual.
 
 FORMAT = 3  # version of the state: the names and meanings of its parts
 _MARK = b"miyako sha256 "
 _SEAL_SIZE = 2 + len(_MARK) + 64  # length of the comment, mark, digest
-
-
-class DamagedError(ValueError):
-    """A checkpoint that cannot be relied on."""
 
 
 def _seal(archive: memoryview) -> bytes:
@@ -94,11 +101,6 @@ def _seal(archive: memoryview) -> bytes:
     digest.update(b"\0\0")
     comment = _MARK + digest.hexdigest().encode()
     return struct.pack("<H", len(comment)) + comment
-
-
-def _write(path: Path, data: memoryview | bytes) -> None:
-    with atomic_file(path, len(data)) as draft:
-        draft.write_bytes(data)
 
 
 def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
@@ -164,7 +166,8 @@ class CheckpointStore:
         raise ValueError(f"no checkpoint in {self._folder}: the run has not saved one yet; start it again")
 
 
-# Weights of past validations are safetensors, whose metadata hold a digest, scores on dev, and names of tied weights.
+# Weights of past validations are safetensors, whose metadata hold scores on dev, names of tied weights, and a digest of
+# tensors and metadata: it stands among the bytes, and so cannot be one of them.
 
 _CHECKSUM, _SCORE, _LOSS, _SCORING, _AVERAGED = "sha256", "score", "loss", "scoring", "averaged"
 _SCALE = ".int8_scale"  # beside a matrix of 8-bit integers: what to multiply each of its rows by
@@ -214,10 +217,10 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     except _UNREADABLE as error:
         if is_out_of_memory(error):
             raise
-        raise ValueError(f"{path} cannot be read ({first_line(error)[:200]})") from error
+        raise DamagedError(f"{path} cannot be read ({first_line(error)[:200]})") from error
     checksum = facts.pop(_CHECKSUM, None)
     if checksum is not None and checksum != _digest(tensors, facts):
-        raise ValueError(f"{path} is damaged: its checksum is wrong")
+        raise DamagedError(f"{path} is damaged: its checksum is wrong")
     scales = {name: tensors.pop(name) for name in [*tensors] if name.endswith(_SCALE)}
     for name, scale in scales.items():
         tensors[name.removesuffix(_SCALE)] = tensors[name.removesuffix(_SCALE)] * scale
@@ -253,7 +256,6 @@ def _facts(path: Path) -> dict[str, str]:
 
 
 def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
-    """Return a digest of the contents of a file; the format has no place for one over its bytes."""
     digest = hashlib.sha256(repr(sorted(facts.items())).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -272,7 +274,7 @@ def average(paths: Sequence[Path], log: Log) -> tuple[dict[str, Tensor], int]:
     for path in paths:
         try:
             weights = read_weights(path)
-        except ValueError as error:
+        except DamagedError as error:
             log(f"Left out of the average: {error}")
             continue
         n += 1

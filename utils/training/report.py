@@ -217,7 +217,7 @@ class Terminal(Observer):
 
     REPORTS_PER_LINE = 5  # where standard error is not a terminal
     BESIDE_THE_BAR = 5  # facts
-    JUMP = 1.0  # nats per token, from the least of all reports: more than batches differ by
+    JUMP = 1.0  # nats per token, from the minimum of all reports: more than batches differ by
 
     def __init__(self, training: TrainingConfig, steps_per_epoch: int, unit: str = "tok", skipped: int = 0) -> None:
         self._training, self._steps_per_epoch, self._unit, self._skipped = training, steps_per_epoch, unit, skipped
@@ -231,7 +231,7 @@ class Terminal(Observer):
             dynamic_ncols=True,
             bar_format="{percentage:3.0f}%|{bar}| {desc}" if bounded else "step {desc}",
         )
-        self._reports, self._least = 0, math.inf
+        self._reports, self._min_nll = 0, math.inf
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
         """Update the bar, or print a line."""
@@ -240,13 +240,13 @@ class Terminal(Observer):
             self._skipped = report.skipped
             skipped = f"{report.skipped:,} update{'' if report.skipped == 1 else 's'} skipped so far"
             print_above_bars(f"step {progress.step:,}: {skipped}: gradient not finite")
-        if report.nll > self._least + self.JUMP:
+        if report.nll > self._min_nll + self.JUMP:
             print_above_bars(
-                f"step {progress.step:,}: the loss jumped from {self._least:.2f} to {report.nll:.2f}; if it stays, "
+                f"step {progress.step:,}: the loss jumped from {self._min_nll:.2f} to {report.nll:.2f}; if it stays, "
                 f"training has diverged: start again with a lower --optimizer.peak_lr ({report.learning_rate:g} now)"
             )
-            self._least = math.inf
-        self._least = min(self._least, report.nll)
+            self._min_nll = math.inf
+        self._min_nll = min(self._min_nll, report.nll)
         # the share that is done, by the limit that will be reached first
         steps = progress.step / self._total if self._total else 0.0
         minutes = progress.seconds / 60 / self._training.max_minutes if self._training.max_minutes else 0.0
@@ -294,7 +294,7 @@ def read_log(path: Path) -> list[tuple[str, dict[str, Any]]]:
     Only "\n" ends a line (sentences may contain U+2028). A line that was truncated by a crash, or damaged on disk, is
     left out: a log is there to be read, and the remaining lines are still valid.
     """
-    found = []
+    records = []
     for line in path.read_bytes().split(b"\n")[:-1]:
         try:
             text = line.decode()
@@ -303,8 +303,8 @@ def read_log(path: Path) -> list[tuple[str, dict[str, Any]]]:
         except (ValueError, TypeError, LookupError):
             continue
         if type(step) is int:
-            found.append((text + "\n", record))
-    return found
+            records.append((text + "\n", record))
+    return records
 
 
 class JsonLines(Observer):
