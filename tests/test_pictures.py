@@ -46,6 +46,7 @@ from utils.search.translator import Translation
 from utils.task.bert import MaskFiller, show_bert_attention
 from utils.text.tokenizer import id_of_each
 from utils.training.report import JsonlLog, Sample, StepReport, Validation, read_log
+from utils.training.schedule import Progress
 from utils.visualize.attention import Pair, draw_attention, draw_cross_attention, show_attention, show_map
 from utils.visualize.curve import CurvePicture, draw_runs, sheet
 from utils.visualize.explain import Watch, easy_to_follow, show_explanation

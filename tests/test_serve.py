@@ -38,7 +38,6 @@ from const.path import ROOT
 from const.token import EOS
 from tests.served import Scribe, ask, eventually, line_of, line_translator, served_run, serving, translator
 from tests.tiny import MODEL, TEXT, Outcome, language_run, lively, outcome, run, tagged_tokenizers, tokenizers
-from utils.command import option_of
 from utils.config import TranslationConfig
 from utils.load import load_run
 from utils.run import CONFIG, WEIGHTS, create_run, find_run
