@@ -227,6 +227,9 @@ def test_a_run_is_chosen_or_the_choice_is_named() -> None:
     ):
         with pytest.raises(HTTPException, match=complaint):
             SERVICE.choose(*asked)
+    chinese = Service([Scribe().served("chinese", "ja", "zh")], Limits())
+    with pytest.raises(HTTPException, match="the language of the text cannot be translated auto→auto"):
+        chinese.choose_if_needed("The", "auto", "auto")
 
 
 # ---- LibreTranslate's endpoint
