@@ -525,8 +525,9 @@ def test_many_at_once_are_translated_together_and_never_mixed_up() -> None:
 
 async def queued(client: httpx.AsyncClient, n: int) -> None:
     """Wait until so many texts do."""
-    while f'miyako_queue_texts{{run="scribe"}} {n}.0' not in (await client.get("/metrics")).text:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(50):
+        while f'miyako_queue_texts{{run="scribe"}} {n}.0' not in (await client.get("/metrics")).text:
+            await asyncio.sleep(0.01)
 
 
 def test_too_many_are_told_to_come_back_and_what_takes_too_long_is_given_up(
@@ -542,6 +543,7 @@ def test_too_many_are_told_to_come_back_and_what_takes_too_long_is_given_up(
             waiting = asked(*"abcde")
             await queued(client, 5)
             full = await asked(*"fghijklm")
+            await queued(client, 5)  # none of the others
             loop = asyncio.get_running_loop()
             now = loop.time
             monkeypatch.setattr(loop, "time", lambda: now() + LIMITS.timeout_s)
