@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tqdm import tqdm
 
@@ -93,7 +93,7 @@ def report(
     """Print the results, and write them to the requested files."""
     print(as_text(evaluations, comparisons).rstrip("\n"))
     if arguments.json:
-        results = {"evaluations": evaluations, "comparisons": comparisons, "contrasts": contrasts}
+        results: Any = {"evaluations": evaluations, "comparisons": comparisons, "contrasts": contrasts}
         write_json(arguments.json, {name: [asdict(record) for record in records] for name, records in results.items()})
     if arguments.html:
         write_html(evaluations, comparisons, arguments.html, contrasts)
