@@ -42,9 +42,6 @@ from utils.dataset.embedded import MinimalPair
 from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
 from utils.dataset.text import ParallelText, read_lines, read_parallel
-from utils.evaluation import metric as metric_module
-from utils.evaluation import score as score_module
-from utils.evaluation import validation as validation_module
 from utils.evaluation.analysis import Analysis, PartScore, ReferenceText, repeats, under_translated
 from utils.evaluation.heads import agreement, head_importance, parse_gold, score_alignment
 from utils.evaluation.metric import (
@@ -72,7 +69,6 @@ from utils.training.checkpoint import WEIGHTS_SUFFIX, step_file, write_weights
 from utils.training.plan import Rank
 
 CPU = torch.device("cpu")
-ASIAN = ["--ter-normalized", "--ter-asian-support"]
 TESTS: tuple[Test, Test] = ("bootstrap", "randomization")
 
 
@@ -102,7 +98,7 @@ def sacrebleu_says(folder: Path, text: Translated, *words: str) -> str:
     [
         (ENGLISH, "en", "13a", ["--confidence", "--confidence-n", "200"]),
         (TOKENIZED, "en", "none", ["--force"]),
-        (JAPANESE, "ja", "ja-mecab", ASIAN),
+        (JAPANESE, "ja", "ja-mecab", ["--ter-normalized", "--ter-asian-support"]),
     ],
     ids=["en", "en, tokenized", "ja"],
 )
@@ -136,10 +132,10 @@ def test_a_language_without_words_is_scored_by_its_characters() -> None:
 
 
 def test_what_a_tokenizer_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metric_module, "BLEU", Mock(side_effect=OSError("no network")))
+    monkeypatch.setattr("utils.evaluation.metric.BLEU", Mock(side_effect=OSError("no network")))
     with pytest.raises(ValueError, match=r"flores200 is downloaded at its first use, and that failed .no network.: go"):
         build_metrics("en", "flores200")
-    monkeypatch.setattr(metric_module, "BLEU", Mock(side_effect=RuntimeError("no MeCab")))
+    monkeypatch.setattr("utils.evaluation.metric.BLEU", Mock(side_effect=RuntimeError("no MeCab")))
     with pytest.raises(ValueError, match=r"^BLEU needs a package to split ko .*: poetry install --with korean"):
         build_metrics("ko", "ko-mecab")
 
@@ -575,8 +571,8 @@ def home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that a command runs in."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    for module in (evaluate, score_module):
-        monkeypatch.setattr(module, "find_run", partial(find_run, root=tmp_path / "pickles"))
+    for module in ("evaluate", "utils.evaluation.score"):
+        monkeypatch.setattr(f"{module}.find_run", partial(find_run, root=tmp_path / "pickles"))
     for prepare in (prepare_to_score, prepare_corpus):
         monkeypatch.setattr(f"utils.dataset.corpus.{prepare.__name__}", partial(prepare, root=made / "split"))
     return tmp_path
@@ -925,7 +921,7 @@ def test_the_likelier_of_two_translations_is_found_by_the_sum_of_its_tokens(monk
     letters = Mock()
     letters.encode = lambda texts: [[*map(ord, text)] for text in texts]
     run = Run(Path(), Mock(), TokenizerPair(letters, letters), Mock())
-    monkeypatch.setattr(validation_module, "token_log_probs", stub)
+    monkeypatch.setattr("utils.evaluation.validation.token_log_probs", stub)
     copied, longer, same = map(MinimalPair, ("abc", "abc", ""), ("aabbcc", "aadd", "a"), ("d", "ad", "b"))
     accuracy = pair_accuracy(run, {"one": [copied], "other": [longer, copied, same, copied], "none": [same, longer]})
     assert accuracy == {"one": 100.0, "other": 50.0, "none": 0.0}

@@ -34,9 +34,7 @@ from utils.dataset.corpus import prepare_corpus
 from utils.dataset.text import read_parallel
 from utils.device import pick_device
 from utils.evaluation.metric import corpus_metrics, measure
-from utils.experiment import ablation as ablation_module
-from utils.experiment import study as study_module
-from utils.experiment.ablation import Ablation, Alternative, Result, Training, margin, page, score_run
+from utils.experiment.ablation import Ablation, Alternative, Result, Training, draw, margin, page, score_run
 from utils.experiment.study import Domain, Study
 from utils.experiment.trial import training_process
 from utils.file import BusyError, read_json, write_json, write_lines
@@ -202,7 +200,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """Start or resume the study in a world of trainings that take no time, and search for so many trials."""
 
     def started(world: World, n_trials: int, *changes: tuple[str, str], root: str = "pickles") -> Study:
-        monkeypatch.setattr(study_module, "training_process", world.training)
+        monkeypatch.setattr("utils.experiment.study.training_process", world.training)
         study = Study(load(tmp_path, SEARCH, *changes), tmp_path / root)
         study.search(n_trials)
         return study
@@ -482,8 +480,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         assert training.name in world.held
         return result(ablation, alternative, training.seed, 30.0, run.name)
 
-    monkeypatch.setattr(ablation_module, "training_process", world.training)
-    monkeypatch.setattr(ablation_module, "score_run", score)
+    monkeypatch.setattr("utils.experiment.ablation.training_process", world.training)
+    monkeypatch.setattr("utils.experiment.ablation.score_run", score)
     return world
 
 
@@ -635,7 +633,7 @@ def test_what_does_not_translate_is_compared_by_its_accuracy(tmp_path: Path) -> 
     assert "| **40.15 ± 0.07** | -2.00 (± 0.30) | worse | 50.00 ± 0.00 | 8.00 ± 0.00 |" in text
     assert "BLEU" not in text
     assert "Signatures" not in text
-    ablation_module.draw(rows, "tiny", tmp_path / "a.png")
+    draw(rows, "tiny", tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -699,8 +697,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     def run_it(*arguments: str | Path, text: str, world: World | None = None) -> Outcome:
         (tmp_path / "my.yaml").write_text(text, encoding="utf-8")
         if world is not None:
-            monkeypatch.setattr(study_module, "training_process", world.training)
-        monkeypatch.setattr(study_module, "Study", lambda config: Study(config, tmp_path / "pickles"))
+            monkeypatch.setattr("utils.experiment.study.training_process", world.training)
+        monkeypatch.setattr("utils.experiment.study.Study", lambda config: Study(config, tmp_path / "pickles"))
         return outcome("study.py", command.main, capsys, tmp_path / "my.yaml", *arguments)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
