@@ -503,7 +503,7 @@ def test_everything_is_trained_once_as_train_reads_it(ablation: Ablation, world:
     assert list(world.options) == NAMES
     assert len(whose(ablation)) == 2 * 5
     assert whose(ablation)["beam-2-2"] == "tiny-base-2"
-    for training in ablation.trainings():
+    for training in ablation.trainings:
         (given,) = world.options[training.name]
         options = [f"--{key}={value}" for key, value in given.items()]
         config = read_arguments(["--config", "demo", *options, "--name", training.name]).config
@@ -592,7 +592,7 @@ def test_a_result_is_what_the_weights_translate_as_the_alternative_searches(tmp_
     records = ({"kind": "train", "step": 2, "minutes": 0.1}, {"kind": "dev", "step": 2, "minutes": 1.5})
     write_lines(folder / "log.jsonl", map(json.dumps, records))
     ablation = Ablation(config, tmp_path / "results")
-    (training,) = ablation.trainings()
+    (training,) = ablation.trainings
     corpus, ours = prepare_corpus(ablation.base.config.data), load_run(folder, pick_device("cpu"))
     for alternative in ablation.alternatives:
         result = score_run(folder, ablation, training, alternative)
@@ -615,7 +615,7 @@ def test_what_does_not_translate_is_compared_by_its_accuracy(tmp_path: Path) -> 
     test = {"text": "tanaka ja", "accuracy": 50.0, "perplexity": 9.0, "best_step": 2, "steps": 4, "parameters": 1e6}
     test |= {"target_tokens": 1e6, "finished": "now", "commit": "abc", "machine": "one"}
     write_json(folder / "test.json", test)
-    for training in ablation.trainings():
+    for training in ablation.trainings:
         (alternative,), seed = training.translating, training.seed
         accuracy = 40.0 + 2 * (alternative is ablation.base) + seed / 10
         best = {"kind": "dev", "step": 2, "minutes": 0.5, "accuracy": accuracy, "perplexity": 8.0}
