@@ -653,8 +653,8 @@ def test_a_mistake_is_one_line_and_nothing_is_translated_or_written(
 
 
 WARNED = """
-file good.tok references.en --tgt_lang en --bootstrap 0 | good.tok looks tokenized: give --pre_tokenized
-file good.tok references.en --tgt_lang en --bootstrap 0 --pre_tokenized               |
+file good.tok references.en --tgt-lang en --bootstrap 0 | good.tok looks tokenized: give --pre-tokenized
+file good.tok references.en --tgt-lang en --bootstrap 0 --pre-tokenized               |
 multi-bleu references.tok references.tok --force        | is not tok/kyoto-test.en of KFTT
 nymwa good.en references.tok                            | good.en is not tokenized
 """
@@ -669,7 +669,7 @@ def test_what_looks_wrong_is_scored_with_a_warning(line: str, words: str, comman
 
 
 def test_a_file_is_scored(command: Command) -> None:
-    words = "--tgt_lang ja --seed 7 --html report.html --sources sources --training_text references.ja"
+    words = "--tgt-lang ja --seed 7 --html report.html --sources sources --training-text references.ja"
     (evaluation,) = result_of(command, f"file good.ja references.ja {words}")["evaluations"]
     with sampling_seed(7):
         expected = measure(JAPANESE.good, JAPANESE.references, build_metrics("ja", "ja-mecab"), 1000)
@@ -690,7 +690,7 @@ def test_systems_are_compared_with_the_first_and_runs_stand_for_their_translatio
     systems, metrics = [System("bad.en", ENGLISH.bad), System("folder", ENGLISH.good)], build_metrics("en", "13a")
     with sampling_seed(3):
         scores, comparisons = compare(systems, ENGLISH.references, metrics, "randomization", 200, 1000)
-    words = "--tgt_lang en --test randomization --samples 200 --seed 3"
+    words = "--tgt-lang en --test randomization --samples 200 --seed 3"
     for run in ("folder", "named"):
         result = result_of(command, f"compare references.en bad.en {run} {words}")
         assert [of_system["metrics"] for of_system in result["evaluations"]] == [[*map(asdict, s)] for s in scores]
@@ -703,7 +703,7 @@ def test_systems_are_contrasted_by_sentences_and_ngrams(command: Command, home: 
     write(home / "references", ["a red bridge", "an old temple", "the garden", *river, *bell])
     write(home / "before", ["a red bridge", "a temple", "the hut", "the lake", "the lake", "the shop", "bell", *"xyz"])
     write(home / "after", ["a bridge", "an old temple", "the garden", "the river", "a river river", "the shop", *bell])
-    line = "compare references before after --tgt_lang en --html page.html --samples 100"
+    line = "compare references before after --tgt-lang en --html page.html --samples 100"
     (contrast,) = result_of(command, line)["contrasts"]
     assert (contrast["system"], contrast["baseline"]) == ("after", "before")
     assert {after["line"] for _, after in contrast["better"]} == {2, 3, 4, 5, 8, 9, 10}
@@ -739,7 +739,7 @@ def test_a_run_translates_its_own_text(command: Command, folder: Path, held_out:
     run, pairs = held_out("dev")
     search = replace(run.config.search, beam_size=3, length_penalty=-1.0)
     expected = [translation.text for translation in run.translator(search).translate(pairs.src[:6])]
-    words = "--split dev --beam 3 --length_penalty -1 --limit 6 --bootstrap 0 --translations out"
+    words = "--split dev --beam 3 --length-penalty -1 --limit 6 --bootstrap 0 --translations out"
     (evaluation,) = result_of(command, f"run {folder} {words}")["evaluations"]
     assert read_lines(Path("out")) == expected
     assert evaluation["metrics"] == [asdict(m) for m in measure(expected, pairs.tgt[:6], build_metrics("en", "13a"))]
@@ -773,18 +773,18 @@ def test_tuning_tries_each_setting_and_saves_the_best(
         return translate(translator, *rest)
 
     monkeypatch.setattr(Translator, "translate", watched)
-    ended = command("tune --beams 1 3 --length_penalties 0 2 --limit 4 --save --json tuned.json --picture tuned.png")
+    ended = command("tune --beams 1 3 --length-penalties 0 2 --limit 4 --save --json tuned.json --picture tuned.png")
     tuned = read_json(Path("tuned.json"))
     trials = tuned["trials"]
     assert [(t["beam_size"], t["length_penalty"]) for t in trials] == [(1, 0), (1, 2), (3, 0), (3, 2)]
     best = max(trials, key=lambda trial: (trial["bleu"], -trial["beam_size"]))  # of equals, the smallest beam
-    assert f"best: --beam {best['beam_size']} --length_penalty {best['length_penalty']:g}" in ended.out
+    assert f"best: --beam {best['beam_size']} --length-penalty {best['length_penalty']:g}" in ended.out
     assert tuned["text"] == "files dev, ja-en, first 4 sentences"
     search = TranslationConfig.load(folder / CONFIG).search
     assert (search.beam_size, search.length_penalty) == (best["beam_size"], best["length_penalty"])
     assert Path("tuned.png").read_bytes().startswith(b"\x89PNG")
     assert searched == [(1, 0), (3, 0), (3, 2)]  # no length penalty changes greedy search
-    line = "run --split dev --limit 4 --bootstrap 0 --beam 3 --length_penalty 2"
+    line = "run --split dev --limit 4 --bootstrap 0 --beam 3 --length-penalty 2"
     (scored,) = result_of(command, line)["evaluations"]
     assert scored["metrics"][0]["score"] == pytest.approx(trials[3]["bleu"])
     assert scored["analysis"]["length_ratio"] == pytest.approx(trials[3]["length_ratio"])
@@ -793,7 +793,7 @@ def test_tuning_tries_each_setting_and_saves_the_best(
 def test_a_run_is_scored_with_what_agrees_most_in_the_precision_that_is_asked_for(
     command: Command, held_out: HeldOut
 ) -> None:
-    by_risk = "run --split dev --bootstrap 0 --beam 6 --minimum_bayes_risk --precision bf16 --translations by_risk"
+    by_risk = "run --split dev --bootstrap 0 --beam 6 --minimum-bayes-risk --precision bf16 --translations by_risk"
     (scored,) = result_of(command, by_risk)["evaluations"]
     run, pairs = held_out("dev")
     search = replace(run.config.search, beam_size=6)
@@ -823,7 +823,7 @@ def test_a_text_is_scored_with_the_tag_that_it_is_given(
 
 
 def test_a_report_may_go_to_standard_output(command: Command) -> None:
-    ended = command("file good.en references.en --tgt_lang en --bootstrap 0 --json -")
+    ended = command("file good.en references.en --tgt-lang en --bootstrap 0 --json -")
     assert ended.status == 0, ended.err
     shown, _, result = ended.out.partition("\n{")
     assert "BLEU" in shown
