@@ -97,7 +97,7 @@ def _value(node: yaml.Node, file: str) -> Value:
 
 def without_removed(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without those that were removed; schedule=noam becomes inverse_sqrt with the same rates."""
-    found = {
+    kept = {
         group: {name: value for name, value in below.items() if name not in _REMOVED[group]}
         if group in _REMOVED and isinstance(below, Mapping)
         else below
@@ -108,8 +108,8 @@ def without_removed(settings: Mapping[str, Any]) -> dict[str, Any]:
         warmup, width = max(1, int(optimizer.get("warmup_steps", 4000))), int(model.get("d_model", 512))
         peak_lr = float(optimizer.get("noam_factor", 1.0)) * (width * warmup) ** -0.5
         as_written = type(optimizer.get("peak_lr", peak_lr))  # a number, or text in which nothing is read yet
-        found["optimizer"] = found["optimizer"] | {"schedule": "inverse_sqrt", "peak_lr": as_written(peak_lr)}
-    return found
+        kept["optimizer"] = kept["optimizer"] | {"schedule": "inverse_sqrt", "peak_lr": as_written(peak_lr)}
+    return kept
 
 
 def settings_from_options(options: Mapping[str, str]) -> Settings:

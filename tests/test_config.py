@@ -116,7 +116,7 @@ GOLDEN = {
 
 
 def test_every_preset_is_what_its_name_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {}
+    sizes = {}
     for name in ("normal_", "uniform_", "xavier_uniform_", "kaiming_uniform_"):  # their weights are only counted
         monkeypatch.setattr(nn.init, name, lambda weight, *_, **__: weight)
     for path in sorted(PRESET.iterdir()):
@@ -133,10 +133,10 @@ def test_every_preset_is_what_its_name_says(monkeypatch: pytest.MonkeyPatch) -> 
             case ClassificationConfig(data=data):
                 net, text = BertClassifier(config.model, vocab_size + 1, 15), "/".join(data.text.parts[-2:])
         size = sum(p.numel() for p in net.parameters())
-        found[path.stem] = (config.task, text, config.tokenizer.joint, size)
+        sizes[path.stem] = (config.task, text, config.tokenizer.joint, size)
         assert config.name == path.stem
         assert isinstance(config, LanguageConfig) or config.batch.max_tokens <= config.model.max_length
-    assert found == GOLDEN
+    assert sizes == GOLDEN
 
 
 _FILES = [Path(f"/{i}.txt") for i in range(6)]
@@ -151,7 +151,7 @@ OF_EVERY_TASK: list[AnyConfig] = [
 
 @pytest.mark.parametrize("config", OF_EVERY_TASK, ids=lambda config: config.task)
 def test_the_settings_of_every_task_are_saved_and_loaded_again(config: AnyConfig, tmp_path: Path) -> None:
-    assert {each.task for each in OF_EVERY_TASK} == CONFIG_TYPES.keys()
+    assert {config.task for config in OF_EVERY_TASK} == CONFIG_TYPES.keys()
     config.save(tmp_path / "config.yaml")
     assert RunConfig.load(tmp_path / "config.yaml") == type(config).load(tmp_path / "config.yaml") == config
 
@@ -370,11 +370,11 @@ def test_a_training_that_begins_with_the_weights_of_a_branch_does_not_fall_where
     assert begun == OptimizerConfig(schedule="trapezoid", peak_lr=0.003)
     assert read_arguments(["--init-from", "tiny-1", "--optimizer.decay_from", "9"]).config.optimizer.decay_from == 9
     assert read_arguments(["--resume", "tiny-1"]).config.optimizer == branch
-    plan = TranslationTrainingConfig(max_minutes=7.5, max_epochs=None, precision="bf16")
-    TranslationConfig(optimizer=branch, training=plan).save(runs / "tiny-1" / "config.yaml")
-    found = read_arguments(["--init-from", "tiny-1"])  # on another machine, perhaps
-    assert found.config.training.precision == "auto"
-    assert found.notice == "Settings of tiny-1 where none are given: ends after 7.5 minutes, peak rate 0.003"
+    training = TranslationTrainingConfig(max_minutes=7.5, max_epochs=None, precision="bf16")
+    TranslationConfig(optimizer=branch, training=training).save(runs / "tiny-1" / "config.yaml")
+    copy = read_arguments(["--init-from", "tiny-1"])  # on another machine, perhaps
+    assert copy.config.training.precision == "auto"
+    assert copy.notice == "Settings of tiny-1 where none are given: ends after 7.5 minutes, peak rate 0.003"
     assert "after 90 updates or 7.5 m" in read_arguments(["--init-from", "tiny-1", "--training.max_steps=90"]).notice
     TranslationConfig(optimizer=replace(branch, decay_from=None)).save(runs / "tiny-1" / "config.yaml")
     assert read_arguments(["--init-from", "tiny-1"]).config.optimizer.decay_steps == 20
@@ -400,8 +400,8 @@ def test_how_long_a_branch_falls_is_not_taken_over_from_its_trunk(runs: Path) ->
 
     def rates(*options: str) -> tuple[int | None, float | None, int | None, int | None]:
         config = read_arguments(["--branch", "tiny-1", *options]).config
-        plan, optimizer = config.training, config.optimizer
-        return plan.max_steps, plan.max_minutes, optimizer.decay_from, optimizer.decay_steps
+        training, optimizer = config.training, config.optimizer
+        return training.max_steps, training.max_minutes, optimizer.decay_from, optimizer.decay_steps
 
     assert rates() == (50, None, 40, 10)
     assert rates("--optimizer.decay_steps", "5") == (45, None, 40, 5)
@@ -421,12 +421,12 @@ def test_how_long_a_branch_falls_is_not_taken_over_from_its_trunk(runs: Path) ->
     ],
 )
 def test_a_training_goes_no_further_than_there_is_a_rate_to_learn_at(settings: str, last: int | None) -> None:
-    options = [f"--optimizer.schedule={settings.split()[0]}", *(f"--optimizer.{one}" for one in settings.split()[1:])]
+    options = [f"--optimizer.schedule={settings.split()[0]}", *(f"--optimizer.{rest}" for rest in settings.split()[1:])]
     for limit in (None, 30, 2000):
-        found = read_arguments(["--config", "tanaka_ja_en", *options, f"--training.max_steps={limit or 'null'}"])
+        arguments = read_arguments(["--config", "tanaka_ja_en", *options, f"--training.max_steps={limit or 'null'}"])
         ends_early = last is not None and (limit is None or limit > last)
-        assert found.config.training.max_steps == (last if ends_early else limit)
-        assert (f"from update {last} on" in found.notice) is ends_early
+        assert arguments.config.training.max_steps == (last if ends_early else limit)
+        assert (f"from update {last} on" in arguments.notice) is ends_early
 
 
 A, B, C, D = (Path(f"/{name}") for name in ("a.ja", "a.en", "d.ja", "d.en"))
@@ -551,9 +551,9 @@ def test_a_recipe_counts_the_pairs_that_will_be_prepared_and_writes_no_file(own:
         DataConfig("files", src=ja, tgt=en, held_out=3, dev_pairs=dev, more_pairs=more),
         DataConfig("files", src=ja, tgt=en, dev_pairs=dev, test_src=ja, test_tgt=en, more_pairs=more),
     ):
-        before, found = {*own.rglob("*")}, [*training_pairs(data)]
+        before, pairs = {*own.rglob("*")}, [*training_pairs(data)]
         assert {*own.rglob("*")} == before
-        assert found == [*read_pairs(prepare_corpus(data, own / "corpus").train)]
+        assert pairs == [*read_pairs(prepare_corpus(data, own / "corpus").train)]
 
 
 def test_a_recipe_has_the_sizes_of_the_presets_it_is_made_of() -> None:
@@ -573,19 +573,19 @@ def test_a_recipe_has_the_sizes_of_the_presets_it_is_made_of() -> None:
 
 @given(st.integers(1, 10**8))
 def test_between_two_sizes_a_recipe_lies_between_them(n_pairs: int) -> None:
-    found, below = recipe(n_pairs, 0, {}), max((size for size in SIZES if size <= n_pairs), default=SIZES[0])
+    chosen, below = recipe(n_pairs, 0, {}), max((size for size in SIZES if size <= n_pairs), default=SIZES[0])
     above = min((size for size in SIZES if size >= n_pairs), default=SIZES[-1])
     for name, row in BY_PAIRS.items():
         ends = [row[SIZES.index(size)] for size in (below, above)]
-        assert min(ends) <= float(found[name]) <= max(ends)
+        assert min(ends) <= float(chosen[name]) <= max(ends)
 
 
 def test_a_text_of_ones_own_has_settings_by_its_size_unless_they_are_given(own: Path) -> None:
     (own / "my.tsv").write_text("ja\ten\n" + PAIRS, encoding="utf-8")
     text = ["--data.pairs", "my.tsv", "--data.held_out", "5"]
-    found = read_arguments(text)
-    config: Any = found.config
-    assert found.notice == (
+    fitted = read_arguments(text)
+    config: Any = fitted.config
+    assert fitted.notice == (
         "my.tsv: 40 pairs, ja to en: vocabulary 2,000, 3+3 layers of 128, dropout 0.3, 2,000 updates of 1,000 tokens, "
         "warm-up 125, peak rate 0.004"
     )
@@ -644,8 +644,8 @@ def test_two_files_tell_their_languages_by_their_names(own: Path) -> None:
     lines = [line.split("\t") for line in PAIRS.splitlines()]
     (own / "my.train.ja").write_text("".join(f"{ja}\n" for ja, _ in lines), encoding="utf-8")
     (own / "my.train.en.gz").write_bytes(gzip.compress("".join(f"{en}\n" for _, en in lines).encode()))
-    found = read_arguments(["--data.src=my.train.ja", "--data.tgt=my.train.en.gz", "--data.held_out=5"])
-    assert found.notice.startswith("my.train.ja and my.train.en.gz: 40 pairs, ja to en: ")
+    fitted = read_arguments(["--data.src=my.train.ja", "--data.tgt=my.train.en.gz", "--data.held_out=5"])
+    assert fitted.notice.startswith("my.train.ja and my.train.en.gz: 40 pairs, ja to en: ")
 
 
 def test_settings_written_as_options_are_those_that_train_would_read() -> None:

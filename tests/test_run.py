@@ -181,8 +181,8 @@ def test_a_run_of_the_project_is_whole_and_translates_as_its_card_says(name: str
     run, result = load_run(folder, CPU), read_json(folder / TEST)
     assert all(tensor.isfinite().all() for tensor in run.model.state_dict().values())
     samples = result["samples"]
-    found = run.translator(precision="fp32").translate([sample["source"] for sample in samples])
-    same = [one.text == sample["translation"] for one, sample in zip(found, samples, strict=True)]
+    translations = run.translator(precision="fp32").translate([sample["source"] for sample in samples])
+    same = [ours.text == sample["translation"] for ours, sample in zip(translations, samples, strict=True)]
     assert len(same) == 20
     assert sum(same) >= 19  # two equally good translations may change places on another processor
     card, published = (folder / CARD).read_text(encoding="utf-8"), read_json(FIGURE / "results" / f"{name}_1.json")
@@ -239,7 +239,7 @@ def test_a_translator_computes_in_the_precision_that_was_asked_for_whatever_it_w
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     speedups = {"bf16": of_bf16, "int8": of_int8}
-    monkeypatch.setattr(device, "speedup", lambda kind, _width, learning: 0 if learning else speedups[kind])
+    monkeypatch.setattr(device, "speedup", lambda other, _width, learning: 0 if learning else speedups[other])
     monkeypatch.setattr(device, "multiplies_int8", lambda: True)
     run = run_with(toy(width=32))
     trained = replace(run.config, training=replace(run.config.training, precision="fp16"))

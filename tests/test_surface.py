@@ -57,14 +57,14 @@ def commands(text: str) -> Iterator[list[str]]:
 
 def spoken(text: str) -> list[list[str]]:
     """The commands of a page that are ours to keep: of python, also several processes of it, and of make."""
-    found = []
+    ours = []
     for words in commands(text):
         words = words[2:] if words[:2] == ["poetry", "run"] else words
         if words[:2] == ["torchrun", "--nproc-per-node"]:
             words = ["python", *words[3:]]
         if words and words[0] in ("python", ".venv/bin/python", "make"):
-            found.append(words)
-    return found
+            ours.append(words)
+    return ours
 
 
 def parser_of(name: str, arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
@@ -140,9 +140,9 @@ def test_help_is_shown_and_ends_well(
 def test_the_examples_of_the_help_are_understood(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     examples = re.sub(r"^ +|(?<=\w) {3,}.*$", "", parser_of(name).format_help().split("examples:\n")[1], flags=re.M)
-    found = spoken(f"```sh\n{examples}```\n")
-    assert len(found) >= 4
-    for words in found:
+    typed = spoken(f"```sh\n{examples}```\n")
+    assert len(typed) >= 4
+    for words in typed:
         assert words[1] == name
         understand(words)
 
@@ -157,7 +157,7 @@ def test_every_command_of_make_is_listed_and_kept() -> None:
 
 
 def test_no_tracked_file_knows_a_machine() -> None:
-    found = []
+    traces = []
     for path in tracked():
         if path == "poetry.lock" or not (ROOT / path).is_file():
             continue
@@ -165,8 +165,8 @@ def test_no_tracked_file_knows_a_machine() -> None:
             text = (ROOT / path).read_text(encoding="utf-8")
         except UnicodeDecodeError:  # a picture
             continue
-        found += [f"{path}: {match[0]}" for match in TRACE.finditer(text)]
-    assert found == []
+        traces += [f"{path}: {match[0]}" for match in TRACE.finditer(text)]
+    assert traces == []
 
 
 def test_the_version_is_the_projects() -> None:

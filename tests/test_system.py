@@ -246,7 +246,7 @@ def test_auto_is_what_was_measured_to_be_fast(
         assert resolve_precision(wanted, CPU, 32, learning) == chosen
         assert measure.call_args_list == [call("bf16", 32, learning)] * (wanted == "auto")
     for version, expected in (((6, 1), "fp32"), ((7, 5), "fp16"), ((8, 0), "bf16"), ((12, 0), "bf16")):
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, found=version: found)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, capability=version: capability)
         assert resolve_precision("auto", torch.device("cuda"), 32) == expected
 
 
@@ -329,8 +329,8 @@ def show() -> None:
 keep_freed_memory()
 """
     command = [sys.executable, "-c", begin + code]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    return [int(each) for each in found.split()]
+    numbers = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return [int(number) for number in numbers.split()]
 
 
 @pytest.mark.slow
