@@ -97,12 +97,10 @@ def _value(node: yaml.Node, file: str) -> Value:
 
 def without_removed(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without those that were removed; schedule=noam becomes inverse_sqrt with the same rates."""
-    kept = {
-        group: {name: value for name, value in below.items() if name not in _REMOVED[group]}
-        if group in _REMOVED and isinstance(below, Mapping)
-        else below
-        for group, below in settings.items()
-    }
+    kept = dict(settings)
+    for group, removed in _REMOVED.items():
+        if isinstance(below := kept.get(group), Mapping):
+            kept[group] = {name: value for name, value in below.items() if name not in removed}
     optimizer, model = settings.get("optimizer"), settings.get("model")
     if isinstance(optimizer, Mapping) and optimizer.get("schedule") == "noam" and isinstance(model, Mapping):
         warmup, width = max(1, int(optimizer.get("warmup_steps", 4000))), int(model.get("d_model", 512))

@@ -15,6 +15,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
+from config.data import DataConfig
 from config.model import TransformerConfig
 from config.training import InferencePrecision
 from const.corpora import VERSION
@@ -24,7 +25,7 @@ from models.transformer import Transformer
 from tests.tiny import lively
 from utils import device
 from utils import run as run_folder
-from utils.config import LanguageConfig, MaskedLanguageConfig, TranslationConfig
+from utils.config import AnyConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.device import packing
 from utils.export import CARD
 from utils.file import read_json
@@ -84,20 +85,27 @@ def test_a_new_run_has_its_settings_and_tokenizers_and_a_folder_of_its_own(
     assert sorted(file.name for file in folders[2].iterdir()) == files
 
 
+def saved(root: Path, name: str, time: int, config: AnyConfig | None = None, file: str = WEIGHTS) -> Path:
+    """A run that has only its settings and a file, which was written then."""
+    (root / name).mkdir()
+    (config or TranslationConfig()).save(root / name / CONFIG)
+    (root / name / file).touch()
+    os.utime(root / name / file, (time, time))
+    return root / name
+
+
 def test_the_newest_run_is_the_one_whose_file_was_written_last(tmp_path: Path) -> None:
-    for time, (name, file) in enumerate([("c", WEIGHTS), ("a", WEIGHTS), ("b", "last.pt"), ("d", "log.jsonl")]):
-        (tmp_path / name).mkdir()
-        TranslationConfig().save(tmp_path / name / "config.yaml")
-        (tmp_path / name / file).touch()
-        os.utime(tmp_path / name / file, (time, time))
+    c, a, b = (saved(tmp_path, name, time) for time, name in enumerate("cab"))
+    saved(tmp_path, "d", 3, file="log.jsonl")
+    (b / WEIGHTS).rename(b / "last.pt")
     (tmp_path / "no run").mkdir()
     (tmp_path / "no run" / WEIGHTS).touch()  # what was exported to here, say
-    assert newest_run(WEIGHTS, tmp_path) == tmp_path / "a"
-    assert newest_run("last.pt", tmp_path) == tmp_path / "b"
-    os.utime(tmp_path / "c" / WEIGHTS, (99, 99))
-    assert newest_run(WEIGHTS, tmp_path) == tmp_path / "c"
-    (tmp_path / "c" / "config.yaml").write_text("task: summary\n")  # of a version that knows more
-    assert newest_run(WEIGHTS, tmp_path) == tmp_path / "a"
+    assert newest_run(WEIGHTS, tmp_path) == a
+    assert newest_run("last.pt", tmp_path) == b
+    os.utime(c / WEIGHTS, (99, 99))
+    assert newest_run(WEIGHTS, tmp_path) == c
+    (c / CONFIG).write_text("task: summary\n")  # of a version that knows more
+    assert newest_run(WEIGHTS, tmp_path) == a
     for root, config_type, remedy in (
         (tmp_path / "none", TranslationConfig, "--config demo"),
         (tmp_path, LanguageConfig, "--config transformer_xl_en"),
@@ -130,19 +138,10 @@ def test_a_run_is_found_by_path_by_name_or_as_the_newest(tmp_path: Path, monkeyp
 
 def test_the_runs_of_the_project_are_used_where_no_run_of_ones_own_fits(tmp_path: Path) -> None:
     def made(name: str, src_lang: str, tgt_lang: str, time: int) -> Path:
-        folder = tmp_path / name
-        folder.mkdir()
-        config = TranslationConfig()
-        replace(config, data=replace(config.data, src_lang=src_lang, tgt_lang=tgt_lang)).save(folder / "config.yaml")
-        (folder / WEIGHTS).touch()
-        os.utime(folder / WEIGHTS, (time, time))
-        return folder
+        return saved(tmp_path, name, time, TranslationConfig(data=DataConfig(src_lang=src_lang, tgt_lang=tgt_lang)))
 
     ja_en, en_ja = made("kftt_ja_en", "ja", "en", 8), made("kftt_en_ja", "en", "ja", 9)
-    (tmp_path / "other").mkdir()
-    bert = MaskedLanguageConfig()
-    bert.save(tmp_path / "other" / "config.yaml")
-    (tmp_path / "other" / WEIGHTS).touch()
+    saved(tmp_path, "other", 10, MaskedLanguageConfig())
     assert find_run(None, root=tmp_path) == run_reading("", tmp_path) == ja_en
     assert [run_reading(text, tmp_path) for text in ("京都", "Kyoto", "1868")] == [ja_en, en_ja, ja_en]
     assert find_run(Path("kftt_ja_en"), root=tmp_path) == ja_en
