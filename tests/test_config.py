@@ -527,9 +527,10 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_recipe_counts_the_pairs_that_will_be_prepared_and_writes_no_file(own: Path) -> None:
     lines = [line.split("\t") for line in PAIRS.splitlines()]
-    (own / "my.tsv").write_text(PAIRS + PAIRS[:99] + "彼\the has 7 pens.\n", encoding="utf-8")
+    others = [f"彼{n}\the has {n} pens.\n" for n in range(50)]  # of held-out pairs, other translations
+    (own / "my.tsv").write_text(PAIRS + PAIRS[:99] + "".join(others), encoding="utf-8")
     (own / "dev.tsv").write_text("はい。\tYes.\n\tNo.\n", encoding="utf-8")
-    (own / "more.tsv").write_text(f"はい。\tYeah.\n川\triver\n\t橋\n{PAIRS}", encoding="utf-8")
+    (own / "more.tsv").write_text(f"はい。\tYeah.\n川\triver\n\t橋\n{PAIRS}{''.join(others).replace('has', 'had')}", encoding="utf-8")
     for name, side in (("my.ja", 0), ("my.en", 1)):
         (own / name).write_text("".join(f"{line[side]}\n" for line in lines), encoding="utf-8")
     my, dev, more, ja, en = (own / name for name in ("my.tsv", "dev.tsv", "more.tsv", "my.ja", "my.en"))
