@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origi
 
 import yaml
 
-from config.bound import BoundError
+from config.bound import Bound, BoundError
 
 ConfigT = TypeVar("ConfigT")
 # saved with every run by earlier versions, and gone since: group -> names
@@ -155,14 +155,9 @@ class Setting(NamedTuple):
 
     name: str  # in full, such as model.d_model
     type_: Any
-    field: "dataclasses.Field[Any]"
+    default: Any  # MISSING where there is none
+    bound: Bound | None
     text: str  # what the docstring of its dataclass says of it
-
-    @property
-    def default(self) -> Any:
-        """Its default; MISSING where there is none."""
-        made = self.field.default_factory
-        return self.field.default if made is dataclasses.MISSING else made()
 
 
 def settings_of(config_type: type, above: str = "") -> Iterator[Setting]:
@@ -172,7 +167,9 @@ def settings_of(config_type: type, above: str = "") -> Iterator[Setting]:
         type_ = types[field.name]
         group = group_of(type_)
         if group is None or NoneType in get_args(type_):
-            yield Setting(above + field.name, type_, field, texts.get(field.name, ""))
+            made, bound = field.default_factory, field.metadata.get("bound")
+            default = field.default if made is dataclasses.MISSING else made()
+            yield Setting(above + field.name, type_, default, bound, texts.get(field.name, ""))
         if group is not None:
             yield from settings_of(group, f"{above}{field.name}.")
 

@@ -4,7 +4,6 @@ import gzip
 import math
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -17,11 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from config import reader
-from config.bound import Bound
 from config.data import CleanConfig, DataConfig, LabelledConfig
 from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig, TransformerXLConfig
-from config.reader import settings_from_options, settings_of
+from config.reader import read, settings_from_options, settings_of
 from config.search import SearchConfig
 from config.training import OptimizerConfig, TranslationTrainingConfig
 from const.path import PRESET
@@ -221,9 +218,9 @@ REFUSED_FILES = [
 def test_a_mistake_in_a_file_is_named_with_its_line(tmp_path: Path, text: str, line: int | None, message: str) -> None:
     path = yaml(tmp_path, text)
     begin = f"{path}, line {line}: {message}" if line else f"{path}: {message}"
-    for read in (TranslationConfig.load, lambda path: read_arguments(["--config", str(path)])):
+    for load in (TranslationConfig.load, lambda path: read_arguments(["--config", str(path)])):
         with pytest.raises(ValueError, match=f"^{re.escape(begin)}") as caught:
-            read(path)
+            load(path)
         assert "\n" not in str(caught.value)
 
 
@@ -514,9 +511,8 @@ ROWS, ITEMS, UNITS = (
     "".join(row.replace("{n}", str(n)) for n in range(50))
     for row in ("{n},a{n},寺{n},b,temple {n}\n", '{"id": 7, "translation": {"de": "a{n}", "fr": "b{n}"}}\n', UNIT)
 )
-
-
-THIRD = '<tuv xml:lang="ja"><seg>寺</seg></tuv></tu>'
+TMX = f'<tmx version="1.4"><body>{UNITS}</body></tmx>'
+OF_THREE = TMX.replace("</tu>", '<tuv xml:lang="ja"><seg>寺</seg></tuv></tu>', 1)
 
 
 @pytest.fixture
@@ -530,7 +526,9 @@ def test_a_recipe_counts_the_pairs_that_will_be_prepared_and_writes_no_file(own:
     others = [f"彼{n}\the has {n} pens.\n" for n in range(50)]  # of held-out pairs, other translations
     (own / "my.tsv").write_text(PAIRS + PAIRS[:99] + "".join(others), encoding="utf-8")
     (own / "dev.tsv").write_text("はい。\tYes.\n\tNo.\n", encoding="utf-8")
-    (own / "more.tsv").write_text(f"はい。\tYeah.\n川\triver\n\t橋\n{PAIRS}{''.join(others).replace('has', 'had')}", encoding="utf-8")
+    (own / "more.tsv").write_text(
+        f"はい。\tYeah.\n川\triver\n\t橋\n{PAIRS}{''.join(others).replace('has', 'had')}", encoding="utf-8"
+    )
     for name, side in (("my.ja", 0), ("my.en", 1)):
         (own / name).write_text("".join(f"{line[side]}\n" for line in lines), encoding="utf-8")
     my, dev, more, ja, en = (own / name for name in ("my.tsv", "dev.tsv", "more.tsv", "my.ja", "my.en"))
@@ -601,19 +599,14 @@ def test_a_text_of_ones_own_has_settings_by_its_size_unless_they_are_given(own: 
         ("my.csv", "number,note,ja,more,en\n" + ROWS, "", "ja en"),
         ("my.jsonl", ITEMS, "--data.src_lang=fr --data.tgt_lang=de", "fr de"),
         ("my.jsonl", ITEMS, "", "de fr"),
-        ("my.tmx", f'<tmx version="1.4"><body>{UNITS}</body></tmx>', "", "fr de-AT"),
+        ("my.tmx", TMX, "", "fr de-AT"),
+        ("my.tmx", TMX.replace('"', "'"), "", "fr de-AT"),
+        ("my.tmx", OF_THREE, "", "nothing tells both languages"),
         ("my.tsv", "src\ttgt\n" + PAIRS, "--data.tgt_lang=en", "ja en"),
         ("my.tsv", PAIRS, "--data.tgt_lang=en", "ja en"),
         ("my.tsv", "en\tja\n" + PAIRS, "--data.src_lang=ja", "ja en"),
         ("my.tsv", PAIRS, "", "nothing tells both languages of .*my.tsv: give --data.src_lang and --data.tgt_lang$"),
         ("my.tsv", "a\tb\n" * 20, "--data.src_lang=de", "nothing tells both languages"),
-        ("my.tmx", f'<tmx version="1.4"><body>{UNITS}</body></tmx>'.replace('"', "'"), "", "fr de-AT"),
-        (
-            "my.tmx",
-            f'<tmx version="1.4"><body>{UNITS.replace("</tu>", THIRD, 1)}</body></tmx>',
-            "",
-            "nothing tells both",
-        ),
     ],
 )
 def test_the_languages_of_a_text_are_found_or_asked_for(
@@ -646,19 +639,14 @@ def test_settings_written_as_options_are_those_that_train_would_read() -> None:
         config_with(PRESET / "demo.yaml", {"model.dff": 16})
 
 
-def bounded_fields() -> Iterator[tuple[type[AnyConfig], str, Bound, bool]]:
-    for config_type in CONFIG_TYPES.values():
-        for name, field_type, field, _ in settings_of(config_type):
-            if bound := field.metadata.get("bound"):
-                yield config_type, name, bound, int in (field_type, *get_args(field_type))
-
-
 def test_every_setting_holds_its_bound() -> None:
     """Just within it is taken, just beyond it refused, with the whole name."""
     files = ("text", "labels", "dev_text", "dev_labels", "test_text", "test_labels")
     with_a_rule_beside = ("model.n_encoder_layers", "search.max_length", "search.max_ratio")
-    for config_type, name, bound, whole in bounded_fields():
-        step = 1 if whole else 1e-6
+    for config_type, setting in ((tree, setting) for tree in CONFIG_TYPES.values() for setting in settings_of(tree)):
+        if (bound := setting.bound) is None:
+            continue
+        name, step = setting.name, 1 if int in (setting.type_, *get_args(setting.type_)) else 1e-6
         within = [end for end in (bound.ge, bound.le) if end is not None]
         within += [bound.gt + step] if bound.gt is not None else []
         beyond = [bound.ge - step] if bound.ge is not None else []
@@ -670,7 +658,7 @@ def test_every_setting_holds_its_bound() -> None:
         assert within or beyond
         for value in beyond:
             with pytest.raises(ValueError, match=rf"^{re.escape(name)}=\S+: give "):
-                reader.read(config_type, settings_from_options(always | {name: as_text(value)}))
+                read(config_type, settings_from_options(always | {name: as_text(value)}))
         for value in within:
             if name not in with_a_rule_beside:
-                reader.read(config_type, settings_from_options(always | {name: as_text(value)}))
+                read(config_type, settings_from_options(always | {name: as_text(value)}))
