@@ -87,7 +87,7 @@ def _mapping(node: yaml.MappingNode, file: str) -> Settings:
 
 
 def _value(node: yaml.Node, file: str) -> Value:
-    place = f"{file}, line {node.start_mark.line + 1}" if file else ""
+    place = f"{file}, line {node.start_mark.line + 1}"
     if isinstance(node, yaml.ScalarNode):
         return Scalar(node.value, place, quoted=node.style in ("'", '"'))
     if isinstance(node, yaml.SequenceNode) and all(isinstance(item, yaml.ScalarNode) for item in node.value):
@@ -264,7 +264,7 @@ def read_value(name: str, type_: Any, written: Any) -> Any:
     for member in _members(type_):
         try:
             return _converted(member, written)
-        except (LookupError, ValueError, TypeError, yaml.YAMLError):
+        except (LookupError, ValueError, TypeError):
             continue
     *others, last = wanted(type_)
     remedy = f"give {', '.join(others)}{' or ' * bool(others)}{last}"
@@ -289,10 +289,8 @@ def _converted(type_: Any, written: Any) -> Any:
     if get_origin(type_) is list and isinstance(written, list):
         return [_converted(get_args(type_)[0], item) for item in written]
     if get_origin(type_) is tuple:
-        if isinstance(written, Scalar):
-            node = yaml.compose(written, yaml.SafeLoader)
-            written = _value(node, "") if isinstance(node, yaml.SequenceNode) else written.split(",")
-        return tuple(_converted(member, Scalar(item)) for member, item in zip(get_args(type_), written, strict=True))
+        items = re.sub(r"^\[(.*)\]$", r"\1", written).split(",") if isinstance(written, str) else written
+        return tuple(_converted(member, item.strip()) for member, item in zip(get_args(type_), items, strict=True))
     if not isinstance(written, str) or get_origin(type_) in (list, dict):
         raise TypeError(written)
     if get_origin(type_) is Literal:

@@ -220,7 +220,7 @@ def cli(
     monkeypatch.setattr(COMMANDS["translate.py"], "run_reading", partial(run_reading, root=root))
     cached = partial(perplexity_by_memory, root=root.parent / "caches")
     monkeypatch.setattr("utils.task.language.perplexity_by_memory", cached)
-    names = {"LONG": "".join(TEXT.src[:8]), "MANY": "temple " * 48} | {name: str(run) for name, run in runs.items()}
+    names = {"MANY": "temple " * 48} | {name: str(run) for name, run in runs.items()}
 
     def run_it(line: str, stdin: bytes = b"") -> Outcome:
         program, *words = [names.get(word, word) for word in shlex.split(line)]
