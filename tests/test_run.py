@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from config.data import DataConfig
+from config.data import BatchConfig, DataConfig
 from config.model import TransformerConfig
 from config.training import InferencePrecision
 from const.corpora import VERSION
@@ -196,9 +196,8 @@ def test_a_run_of_the_project_is_whole_and_translates_as_its_card_says(name: str
 def run_with(
     model: Transformer, name: str = "toy", max_tokens: int = 128, tokenizers: TokenizerPair | None = None
 ) -> Run:
-    config = TranslationConfig(name=name, model=model.config)
-    batch = replace(config.batch, max_tokens=max_tokens)
-    return Run(Path("pickles") / name, replace(config, batch=batch), tokenizers or TokenizerPair(SRC, TGT), model)
+    config = TranslationConfig(name=name, model=model.config, batch=BatchConfig(max_tokens=max_tokens))
+    return Run(Path("pickles") / name, config, tokenizers or TokenizerPair(SRC, TGT), model)
 
 
 def toy(seed: int = 0, max_length: int = 20, width: int = SMALL.d_model) -> Transformer:
@@ -294,27 +293,21 @@ def test_an_ensemble_of_other_vocabularies_is_refused_with_both_folders() -> Non
 # Damage.
 
 
-def truncated(keep: int) -> Callable[[Path], object]:
-    return lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:keep])
-
-
 def flip_a_bit(folder: Path) -> None:
     content = bytearray((folder / WEIGHTS).read_bytes())
     content[-5] ^= 8
     (folder / WEIGHTS).write_bytes(content)
 
 
-def of_architecture(**change: object) -> Callable[[Path], object]:
-    model = replace(SMALL, **{"tie": "target", **change})  # type: ignore[arg-type]
-    return lambda folder: TranslationConfig(model=model).save(folder / "config.yaml")
+WIDER = TranslationConfig(model=replace(SMALL, tie="target", d_model=16))
 
 
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
-        (truncated(0), r"\S+ cannot be read \(.+\): train the run again"),
+        (lambda folder: (folder / WEIGHTS).write_bytes(b""), r"\S+ cannot be read \(.+\): train the run again"),
         (flip_a_bit, r"\S+ is damaged: its checksum is wrong: train the run again"),
-        (of_architecture(d_model=16), r"\S+ does not fit config.yaml: .{10,200}"),
+        (lambda folder: WIDER.save(folder / CONFIG), r"\S+ does not fit config.yaml: .{10,200}"),
         (lambda folder: WordTokenizer(["a"], False).save(folder / "tokenizer_tgt"), r"\S+ does not fit config.yaml: "),
         (lambda folder: (folder / WEIGHTS).unlink(), r"\S+ has no model.safetensors yet: it appears with the first"),
         (lambda folder: (folder / "tokenizer_tgt.json").unlink(), r"no tokenizer in "),
