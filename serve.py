@@ -75,7 +75,7 @@ def main() -> None:
             translate = partial(translate_lines, translator, run.model)
             src_lang, tgt_lang = map(primary_language, (data.src_lang, data.tgt_lang))  # one code for each language
             about = folder.resolve().name, src_lang, tgt_lang, beam
-            routes.append(Route(*about, translate, examples(folder), run.tokenizers.kinds))
+            routes.append(Route(*about, translate, examples(folder), run.tokenizers.text_tags))
         names = ", ".join(f"{route.name} ({route.direction})" for route in routes)
         ready = f"{address(bound)} serves {names}; Ctrl-C quits"
         Server(create_app(routes, limits, arguments.cors), lambda: print(ready, flush=True)).serve_until_told(bound)

@@ -13,7 +13,8 @@ from bench.measure import benchmark_parser, in_own_process, publish
 from config.data import BatchConfig, DataConfig, TokenizerConfig
 from utils.command import Parser, require_options_at_least, run_command
 from utils.dataset.batch import BucketSampler, prefetched
-from utils.dataset.corpus import cached_tokenizers, cached_tokens, prepare_corpus, training_tokens
+from utils.dataset.corpus import prepare_corpus
+from utils.dataset.ids import cached_tokenizers, cached_tokens, training_tokens
 from utils.dataset.text import ParallelFiles, pair_writer
 
 _FEWEST_PAIRS = 2000  # fewer do not suffice for a vocabulary

@@ -33,24 +33,23 @@ from const.corpora import CORPORA, CorpusSpec
 from const.path import PRESET, ROOT
 from utils.arguments import read_arguments
 from utils.config import TranslationConfig
-from utils.dataset import download, embedded, ids, monolingual
+from utils.dataset import corpus as corpus_module
+from utils.dataset import embedded, ids, monolingual
 from utils.dataset import formats as formats_module
 from utils.dataset import text as text_module
 from utils.dataset.batch import BucketSampler, require_positions
 from utils.dataset.cache import cached, file_hash, remove_cached
+from utils.dataset.check import check_own_text
 from utils.dataset.corpus import (
     SPLITS,
     Corpus,
-    MoreText,
-    cached_tokenizers,
-    cached_tokens,
-    check_own_text,
+    FurtherText,
     facts,
+    install,
     prepare_corpus,
     prepare_to_score,
-    training_tokens,
+    take,
 )
-from utils.dataset.download import install, take
 from utils.dataset.embedded import (
     SLOT,
     Construction,
@@ -70,6 +69,9 @@ from utils.dataset.ids import (
     TokenPairs,
     cached_lines,
     cached_tokenizer,
+    cached_tokenizers,
+    cached_tokens,
+    training_tokens,
     write_tokens,
 )
 from utils.dataset.labelled import LabelledText, LabelNames, fingerprint, text_pairs
@@ -330,9 +332,9 @@ def test_a_file_of_pairs_is_not_held_in_memory(name: str, tmp_path: Path, monkey
 OFF = CleanConfig(max_chars=None, max_length_ratio=None, drop_duplicates=False)
 
 
-def cleaned(folder: Path, pairs: Pairs, config: CleanConfig, n_more: int = 0) -> tuple[Pairs, dict[str, int]]:
+def cleaned(folder: Path, pairs: Pairs, config: CleanConfig, n_further: int = 0) -> tuple[Pairs, dict[str, int]]:
     into = ParallelFiles(folder / "kept.src", folder / "kept.tgt")
-    counts = clean(written(folder, pairs), config, into, n_more)
+    counts = clean(written(folder, pairs), config, into, n_further)
     return pairs_of(into), counts
 
 
@@ -361,8 +363,8 @@ def test_the_ratio_is_measured_against_the_usual_one_of_pairs_that_count(tmp_pat
 
 def test_the_first_pairs_that_are_left_are_kept_and_further_text(tmp_path: Path) -> None:
     pairs = [("", "capital"), *((f"都{i}", f"capital {i}") for i in range(5))]
-    for n_more, expected in ((0, [1, 2]), (1, [1, 2, 5])):
-        assert cleaned(tmp_path, pairs, CleanConfig(max_pairs=2), n_more)[0] == [pairs[i] for i in expected]
+    for n_further, expected in ((0, [1, 2]), (1, [1, 2, 5])):
+        assert cleaned(tmp_path, pairs, CleanConfig(max_pairs=2), n_further)[0] == [pairs[i] for i in expected]
 
 
 # holding out
@@ -383,33 +385,31 @@ def test_no_held_out_pair_is_trained_on_and_none_is_lost(
         with pytest.raises(ValueError, match=f"^held_out={max(n_dev, n_test)} is too many of {len(distinct)} distinct"):
             hold_out(files, n_dev, n_test)
         return
-    into = [ParallelFiles(folder / f"{i}.src", folder / f"{i}.tgt") for i in range(3)]
     try:
-        chosen, *rows = hold_out(files, n_dev, n_test)
+        chosen = hold_out(files, n_dev, n_test)
     except ValueError as error:
         assert "leaves no pair to train on without a line of the dev or test text" in str(error)  # noqa: PT017
         return
-    write_split(files, chosen, rows, into)
-    rest, *held = map(stripped, into)
-    assert [len(one) for one in held] == [n_dev, n_test]
-    held_sets = {frozenset(pair) for one in held for pair in one}
+    write_split(files, *chosen, folder)
+    rest, *held = (stripped(ParallelFiles.of(folder, split)) for split in ("train", *chosen[1]))
+    assert [*map(len, held)] == [n for n in (n_dev, n_test) if n]
+    held_sets = {frozenset(pair) for pairs in held for pair in pairs}
     assert len(held_sets) == n_dev + n_test  # neither twice nor in dev and test both, nor the other way round
-    assert all(src and tgt for one in held for src, tgt in one)
+    assert all(src and tgt for pairs in held for src, tgt in pairs)
     lines = {line for pair in held_sets for line in pair}
     assert rest == [pair for pair in stripped(files) if lines.isdisjoint(pair)]
 
 
 def test_the_choice_is_as_good_as_random_and_always_the_same(tmp_path: Path) -> None:
     files = written(tmp_path, [(f"都{i}", f"capital {i}") for i in range(100)])
-    _, dev, test = hold_out(files, 20, 20)
-    assert hold_out(ParallelFiles(files.tgt, files.src), 20, 20)[1:] == (dev, test)  # in both directions
-    assert min(dev + test) < 20 < 80 < max(dev + test)
+    _, held = hold_out(files, 20, 20)
+    assert hold_out(ParallelFiles(files.tgt, files.src), 20, 20)[1] == held  # in both directions
+    assert min(held["dev"] + held["test"]) < 20 < 80 < max(held["dev"] + held["test"])
     # golden: runs from before are compared on these sentences, which are as they were
     files = written(tmp_path, [(f" 都{i}", f"capital {i} ") for i in range(12)])
-    into = [ParallelFiles(tmp_path / f"{name}.a", tmp_path / f"{name}.b") for name in ("train", "dev")]
-    rest, dev, _ = hold_out(files, 3, 0)
-    write_split(files, rest, [dev], into)
-    assert pairs_of(into[1]) == [(" 都10", "capital 10 "), (" 都7", "capital 7 "), (" 都9", "capital 9 ")]
+    write_split(files, *hold_out(files, 3, 0), tmp_path)
+    kept = pairs_of(ParallelFiles.of(tmp_path, "dev"))
+    assert kept == [(" 都10", "capital 10 "), (" 都7", "capital 7 "), (" 都9", "capital 9 ")]
 
 
 def test_what_was_trained_on_is_never_held_out_when_the_text_grows(tmp_path: Path) -> None:
@@ -418,8 +418,8 @@ def test_what_was_trained_on_is_never_held_out_when_the_text_grows(tmp_path: Pat
     splits = []
     for i, pairs in enumerate((old, new[:20] + old + new[20:] + old[:3])):
         files = written(tmp_path, pairs, str(i))
-        rest, *held = hold_out(files, 8, 8)
-        splits.append([{pairs[row] for row in rows} for rows in (rest.nonzero()[0].tolist(), *held)])
+        rest, held = hold_out(files, 8, 8)
+        splits.append([{pairs[row] for row in rows} for rows in (rest.nonzero()[0].tolist(), *held.values())])
     (trained, dev, test), (_, later_dev, later_test) = splits
     assert not trained & (later_dev | later_test)
     assert not (dev & later_test)
@@ -616,7 +616,7 @@ def test_a_verified_corpus_is_kept_while_nobody_changes_it(
     os.utime(place / "orig/toy-test.en", (1, 1))
     install(toy, None, place)  # hashed again, and stamped anew
     with monkeypatch.context() as patched:
-        patched.setattr(download, "blob_hash", never)
+        patched.setattr(corpus_module, "blob_hash", never)
         install(toy, None, place)
     (place / "orig/toy-test.en").write_bytes(b"brigde\nriver\n")  # of the same size
     with pytest.raises(ValueError, match=rf"^toy: orig/toy-test.en has git .*: delete {place} to have it fetched"):
@@ -834,7 +834,7 @@ def test_more_text_joins_any_training_text_but_not_what_is_scored_on(own: Parall
         without, corpus = prepare_corpus(config, root), prepare_corpus(replace(config, **swapped), root)
         assert (corpus.name, corpus.dev, corpus.test) == (without.name, without.dev, without.test)
         assert read_parallel(corpus.train).src[:-n_added] == read_parallel(without.train).src
-        assert corpus.more == (n_added, 20 - n_added)
+        assert corpus.further == (n_added, 20 - n_added)
         assert corpus.fingerprint() != without.fingerprint()
         assert prepare_corpus(replace(config, **swapped), root) == corpus
 
@@ -1037,7 +1037,7 @@ def test_a_dev_text_whose_sides_differ_in_length_is_refused_before_it_is_encoded
 def test_further_training_text_is_reported_and_not_counted_by_max_pairs(corpus: Corpus) -> None:
     said: list[str] = []
     few = replace(corpus, data=replace(DATA, clean=replace(DATA.clean, max_pairs=1)))
-    joined = replace(few, more=MoreText(len(LINES["train.src"]), 2))
+    joined = replace(few, further=FurtherText(len(LINES["train.src"]), 2))
     found = [everything(each, WORDS, said.append)[1][0][0] for each in (few, joined)]
     assert list(map(len, found)) == [1, 3]
     assert sum("with 6 further pairs; 2 were left out" in line for line in said) == 1
@@ -1051,7 +1051,10 @@ def test_further_training_text_has_a_tag_of_its_own(
     """Of three lines that cleaning leaves, two are further text: from the middle of the first block on."""
     monkeypatch.setattr(text_module, "BLOCK", 2)
     data = replace(DATA, tag=tag, more_tag=more_tag, more_src=Path("more.src"), more_tgt=Path("more.tgt"))
-    untagged, config = replace(corpus, more=MoreText(5)), TokenizerConfig("bpe", 60, character_coverage=1.0, tag=True)
+    untagged, config = (
+        replace(corpus, further=FurtherText(5)),
+        TokenizerConfig("bpe", 60, character_coverage=1.0, tag=True),
+    )
     corpus = replace(untagged, data=data)
     vocabulary = cached_tokenizers(corpus, config, quiet)
     known = id_of_each(vocabulary.tgt)
@@ -1059,7 +1062,7 @@ def test_further_training_text_has_a_tag_of_its_own(
     for without, tagged, language in both:
         tokenizers = vocabulary.into(language)
         plain = training_tokens(without, tokenizers, rate, 1, quiet)(0)
-        found = training_tokens(tagged, tokenizers.of_kind(tag), rate, 1, quiet)(0)
+        found = training_tokens(tagged, tokenizers.with_tag(tag), rate, 1, quiet)(0)
         assert ids_of(found.tgt) == ids_of(plain.tgt)
         begins = [[known[f"<2{language}>"], *([known[f"<{kind}>"]] if kind else [])] for kind in (tag, *[more_tag] * 2)]
         assert ids_of(found.src) == [[*b, *row[1:]] for b, row in zip(begins, ids_of(plain.src), strict=True)]

@@ -51,8 +51,7 @@ from tests.tiny import (
 )
 from tests.tree import assert_drawn_by
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
-from utils.dataset.corpus import training_tokens
-from utils.dataset.ids import cached_tokenizer
+from utils.dataset.ids import cached_tokenizer, training_tokens
 from utils.dataset.labelled import LabelledText
 from utils.dataset.monolingual import prepare_monolingual
 from utils.dataset.stream import StreamSampler

@@ -402,10 +402,10 @@ def test_a_kind_of_text_has_a_tag_beside_that_of_the_language(kind: Any, joint: 
     # a text that often says "<bt>" gets other pieces for it
     pair = train_tokenizers(config, [*JA, *["橋<bt>"] * 30], EN, ("ja", "en"), ["bt", "law"])
     language = ["<2en>"] * joint
-    assert (pair.kinds, [*pair.tags]) == (["bt", "law"], language)
-    law = pair.of_kind("law")
-    law.of_kind("bt").save(tmp_path)
-    for tagged in (law.of_kind("bt"), load_tokenizers(tmp_path), load_tokenizers(tmp_path, "law").of_kind("bt")):
+    assert (pair.text_tags, [*pair.tags]) == (["bt", "law"], language)
+    law = pair.with_tag("law")
+    law.with_tag("bt").save(tmp_path)
+    for tagged in (law.with_tag("bt"), load_tokenizers(tmp_path), load_tokenizers(tmp_path, "law").with_tag("bt")):
         src, tags = tagged.src, [*language, "<bt>"]
         assert ([*tagged.tags], tagged.is_joint) == (tags, joint)
         texts = [JA[0], "<bt>", "<law>橋<bt>"]
@@ -414,14 +414,14 @@ def test_a_kind_of_text_has_a_tag_beside_that_of_the_language(kind: Any, joint: 
             assert src.tokens(row)[: len(tags)] == tags
             assert not known & {*row[len(tags) :]}
         assert src.decode(src.encode(texts))[0] == JA[0]
-        assert [[*tagged.of_kind(none).tags] for none in ("", None)] == [language] * 2
+        assert [[*tagged.with_tag(none).tags] for none in ("", None)] == [language] * 2
         with pytest.raises(ValueError, match=r"^tag=it, but the vocabulary knows bt, law: give one that it knows"):
-            tagged.of_kind("it")
+            tagged.with_tag("it")
     assert not joint or [*law.into("ja").tags] == ["<2ja>", "<law>"]
     words = train_tokenizers(replace(SUBWORDS, kind="word"), JA, EN)
-    assert words.of_kind(None) is words
+    assert words.with_tag(None) is words
     with pytest.raises(ValueError, match=r"^tag=2en, but the vocabulary knows no tag"):
-        words.of_kind("2en")
+        words.with_tag("2en")
 
 
 # languages
