@@ -33,8 +33,7 @@ from utils.dataset.batch import (
 from utils.dataset.ids import TokenArray, TokenPairs
 from utils.dataset.labelled import LabelledText, labelled_examples
 from utils.dataset.masked import MaskedBatch, MaskedText, WholeWords, masked_examples, uniform
-from utils.dataset.monolingual import Document, DocumentTokens
-from utils.dataset.stream import NO_DOCUMENT, SegmentBatch, StreamSampler
+from utils.dataset.monolingual import NO_DOCUMENT, Document, DocumentTokens, SegmentBatch, StreamSampler
 from utils.text.tokenizer import Tokenizer, WordTokenizer
 
 Lengths = list[tuple[int, int]]

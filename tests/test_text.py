@@ -143,7 +143,7 @@ def test_the_same_lines_give_the_same_model_and_very_many_are_read_one_in_k(
     assert every_token(loaded) == every_token(TOKENIZERS[kind])
     assert loaded.decode(loaded.encode(LINES)) == LINES
     assert UNK_ID not in learned(kind, lines=[*LINES, "鵺" * 5000]).encode(["鵺"])[0]  # a very long line, too
-    monkeypatch.setattr(tokenizer_module, "_MOST_TRAINING_CHARACTERS", sum(map(len, LINES)))
+    monkeypatch.setattr(tokenizer_module, "_MAX_TRAINING_CHARACTERS", sum(map(len, LINES)))
     padded = [line for kept in LINES for line in (kept, "Z" * len(kept), "Ｚ" * len(kept))]
     for lines in LINES, padded:
         learned(kind, lines=lines).save(tmp_path / "other")
@@ -636,8 +636,8 @@ BY_MOSES = ["a man 's dog runs .", "he said : &quot; it &apos;s a dog ! &quot; t
 )
 def test_plain_japanese_is_cut_into_the_likeliest_words_of_the_training_text(plain: str, words: str) -> None:
     learned = Words.learn("ja", TOKENIZED)
-    assert learned.cut(plain) == words
-    assert learned.cut(words) == words  # what is separated already stays
+    assert learned.split(plain) == words
+    assert learned.split(words) == words  # what is separated already stays
     assert learned.join(words) == plain.replace("\u3000", "")
 
 
@@ -654,7 +654,7 @@ def test_words_of_another_script_keep_their_spaces_in_japanese() -> None:
     ids=["as Moses writes it", "as it is written"],
 )
 def test_plain_text_is_cut_like_the_training_text(lines: list[str], plain: str, words: str) -> None:
-    assert Words.learn("en", lines).cut(plain) == words
+    assert Words.learn("en", lines).split(plain) == words
 
 
 def test_plain_text_comes_back_from_words_with_capitals_where_sentences_begin() -> None:

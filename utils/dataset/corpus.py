@@ -242,11 +242,10 @@ def install(spec: CorpusSpec, archive: Path | None, folder: Path) -> dict[str, s
 
     A corpus that is already there is kept. One that is missing is taken from a tar archive or a folder, or downloaded.
     """
-    stamp = folder / _STAMP
-    if stamp.is_file():
+    if (stamp := folder / _STAMP).is_file():
         verified = read_json(stamp)
-        if {path: about[:-1] for path, about in verified.items()} == _sizes_and_times(spec, folder):
-            return {path: about[-1] for path, about in verified.items()}
+        if {path: size_and_time for path, (*size_and_time, _) in verified.items()} == _sizes_and_times(spec, folder):
+            return {path: blob for path, (*_, blob) in verified.items()}
         return _verify(spec, folder, f"delete {folder} to have it fetched again")
     if folder.exists():
         raise ValueError(
@@ -268,15 +267,15 @@ def _sizes_and_times(spec: CorpusSpec, folder: Path) -> dict[str, list[int]]:
 
 def _verify(spec: CorpusSpec, folder: Path, remedy: str) -> dict[str, str]:
     """Refuse a folder that is not the corpus, stamp one that is, and return the hashes of its files."""
-    found = _sizes_and_times(spec, folder)
-    hashes = {path: blob_hash(folder / path) for path in found}
-    if missing := [path for path in spec.needed if path not in found]:
+    sizes_and_times = _sizes_and_times(spec, folder)
+    hashes = {path: blob_hash(folder / path) for path in sizes_and_times}
+    if missing := [path for path in spec.needed if path not in hashes]:
         raise ValueError(f"{spec.name}: {missing[0]} is missing: {remedy}")
     for path, blob in hashes.items():
         if (accepted := spec.blobs[path]) and blob not in accepted:
             expected = " or ".join(accepted)
             raise ValueError(f"{spec.name}: {path} has git blob hash {blob}, expected {expected}: {remedy}")
-    write_json(folder / _STAMP, {path: [*about, hashes[path]] for path, about in found.items()})
+    write_json(folder / _STAMP, {path: [*sizes_and_times[path], blob] for path, blob in hashes.items()})
     return hashes
 
 
@@ -313,8 +312,8 @@ def _take_from_folder(folder: Path, paths: Collection[str], into: Path) -> None:
         # nearest first; two levels reach data/task1/raw and kftt-data-1.0/data/orig, while a search of everything
         # below might walk through a whole home folder
         patterns = (f"{top}{path}{end}" for top in ("", "*/", "*/*/") for end in ("", ".gz"))
-        found = (match for pattern in patterns for match in sorted(folder.glob(pattern)) if match.is_file())
-        if nearest := next(found, None):
+        files = (file for pattern in patterns for file in sorted(folder.glob(pattern)) if file.is_file())
+        if nearest := next(files, None):
             with nearest.open("rb") as stream:
                 _write(stream, nearest.name, into / path)
 

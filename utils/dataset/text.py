@@ -33,7 +33,7 @@ _COMPRESSED: dict[bytes, Callable[[BinaryIO], Any]] = {
     b"\x1f\x8b": gzip.open,
     b"\xfd7zXZ\0": lzma.open,
 }
-_OTHER_KINDS = {
+_NO_UTF8 = {
     b"BZh": "compressed (bzip2): unpack it first",
     b"PK\x03\x04": "a zip archive: unpack it first",
     codecs.BOM_UTF16_LE: "UTF-16: save it as UTF-8",
@@ -84,9 +84,9 @@ def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            for beginning, kind in _OTHER_KINDS.items():
-                if first.startswith(beginning):
-                    raise ValueError(f"{name} is {kind}") from None
+            for magic, remedy in _NO_UTF8.items():
+                if first.startswith(magic):
+                    raise ValueError(f"{name} is {remedy}") from None
             byte = line[error.start]
             raise ValueError(f"{name}, line {number}: byte 0x{byte:02x} is not UTF-8; save the file as UTF-8") from None
         if "\0" in text:

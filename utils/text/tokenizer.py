@@ -70,7 +70,7 @@ def id_of_each(tokenizer: Tokenizer) -> dict[str, int]:
 _PIECES, _WORDS = ".model", ".json"  # suffixes of files
 _WORD = re.compile("▁?[^▁]+|▁")  # pieces have a ▁ only at their beginning
 # More characters change the pieces little, but take minutes, and 25 bytes of memory each: all 77 million of KFTT, 2 GB.
-_MOST_TRAINING_CHARACTERS = 30_000_000
+_MAX_TRAINING_CHARACTERS = 30_000_000
 _LONGEST = 4096  # characters of a line; SentencePiece leaves out what is longer
 _PART = re.compile(rf"(?s).{{1,{_LONGEST}}}(?=\s|\Z)|.{{1,{_LONGEST}}}")  # of a longer line, at spaces if it has any
 _WORTH_THREADS = 1000  # texts
@@ -119,7 +119,7 @@ class SentencePieceTokenizer:
         writer, n_lines, n_characters = io.BytesIO(), 0, 0
         for line in chain(*texts):
             n_lines, n_characters = n_lines + 1, n_characters + len(line)
-        stride = -(-n_characters // _MOST_TRAINING_CHARACTERS) or 1
+        stride = -(-n_characters // _MAX_TRAINING_CHARACTERS) or 1
         try:
             _interruptible(
                 sentencepiece.SentencePieceTrainer.train,
