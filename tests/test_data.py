@@ -6,6 +6,7 @@ import io
 import itertools
 import lzma
 import os
+import random
 import re
 import subprocess
 import tarfile
@@ -33,59 +34,26 @@ from const.corpora import CORPORA, CorpusSpec
 from const.path import PRESET, ROOT
 from utils.arguments import read_arguments
 from utils.config import TranslationConfig
+from utils.dataset import cache, embedded, ids, monolingual
 from utils.dataset import corpus as corpus_module
-from utils.dataset import embedded, ids, monolingual
 from utils.dataset import formats as formats_module
 from utils.dataset import text as text_module
 from utils.dataset.batch import BucketSampler, require_positions
-from utils.dataset.cache import cached, file_hash, remove_cached
 from utils.dataset.check import check_own_text
-from utils.dataset.corpus import (
-    SPLITS,
-    Corpus,
-    FurtherText,
-    facts,
-    install,
-    prepare_corpus,
-    prepare_to_score,
-    take,
-)
-from utils.dataset.embedded import (
-    SLOT,
-    Construction,
-    MinimalPair,
-    Pair,
-    Word,
-    generate,
-    minimal_pairs,
-    read_constructions,
-    sentence_split,
-    write_embedded,
-)
+from utils.dataset.corpus import SPLITS, Corpus, FurtherText, facts, install, prepare_corpus, prepare_to_score, take
+from utils.dataset.embedded import MinimalPair, Pair, read_constructions, sentence_split
 from utils.dataset.formats import convert
 from utils.dataset.ids import (
-    Sampling,
     TokenArray,
     TokenPairs,
-    cached_lines,
     cached_tokenizer,
     cached_tokenizers,
     cached_tokens,
     training_tokens,
-    write_tokens,
 )
 from utils.dataset.labelled import LabelledText, LabelNames, fingerprint, text_pairs
 from utils.dataset.monolingual import Document, MonolingualCorpus, prepare_monolingual, read_documents
-from utils.dataset.text import (
-    ParallelFiles,
-    ParallelText,
-    TextLines,
-    clean,
-    hold_out,
-    read_parallel,
-    write_joined,
-    write_split,
-)
+from utils.dataset.text import ParallelFiles, ParallelText, TextLines, clean, hold_out, read_parallel, write_split
 from utils.file import write_lines
 from utils.text.tokenizer import Tokenizer, TokenizerPair, WordTokenizer, id_of_each, train_tokenizer
 
@@ -261,26 +229,20 @@ def test_a_language_is_taken_as_it_is_written_before_another_of_its_kind(tmp_pat
     [
         ("a.txt", "都\tcapital\n", " ends in none of .tsv, .csv, .jsonl, .tmx "),
         ("a.tsv", "", " has no text in both ja and en"),
-        ("a.tsv", "ja\ten\n", " has no text in both ja and en"),
         ("a.tsv", "都 capital\n", ", line 1 has one column: is a tab missing"),
         ("a.tsv", "都\tcapital\n橋\ta\tbridge\n", ", line 2 has 3 columns, not 2"),
         ("a.tsv", "id\tja\n1\t都\n", ", line 1 has id, ja, not both ja and en"),
-        ("a.tsv", "Japanese\tGerman\n都\tStadt\n", ", line 1 has Japanese, German, not both ja and en"),
         ("a.tsv", "都\tcapital\n".encode() + "橋\tbridge\n".encode("cp932"), ", line 2: byte 0x8b is not UTF-8"),
         ("a.tsv", "都\tcapi\0tal\n", ", line 1 has a NUL"),
         ("a.tsv", "a\t" * 10**6, ", line 1 has 1,048,576 bytes or more"),
         ("a.tsv", "\t" * 10**6 + "\n都", ", line 2 has one column"),
         ("a.csv", "id,ja,en\n1,都\n", ", line 2 has 2 columns, not 3"),
-        ("a.csv", "a," * 10**6, ", line 1 has 1,048,576 bytes or more"),
         ("a.csv", 'ja,en\n都,"capital\n' + "橋,bridge\n" * 10**5, ", line 2, where a row begins: unexpected end of"),
         ("a.csv", '都,"capital' + "l" * 10**6, ", line 1, where a row begins: field larger than field limit"),
-        ("a.csv", "都,capital\n" + '"\n",' * 10**5, ", line 2, where a row begins: "),
-        ("a.csv", b"\xff,capital\n", ", line 1: byte 0xff is not UTF-8"),
         ("a.jsonl", '{"ja": "都", "en": "c"}\n{"ja": "都",\n', ", line 2 is no JSON object"),
         ("a.jsonl", '["都", "capital"]\n', ", line 1 is no JSON object"),
         ("a.jsonl", "[" * 10**6, ", line 1 is no JSON object"),
         ("a.jsonl", "1" * 10**6, ", line 1 is no JSON object"),
-        ("a.jsonl", '{"ja": "都", "fr": "c"}\n', ", line 1 has ja, fr, not both ja and en"),
         ("a.jsonl", '{"ja": "都", "en": null}\n', ", line 1 has a number, a list or null in place of a text"),
         ("a.jsonl", '{"ja": "都", "en": "\\ud800"}\n', ", line 1 has a NUL or half a character"),
         ("a.tmx", "", ", line 1: no element found: export it again"),
@@ -291,7 +253,6 @@ def test_a_language_is_taken_as_it_is_written_before_another_of_its_kind(tmp_pat
         ("a.tmx", tmx(unit(ja="都", en="c"), encoding="none"), ", line 1: unknown encoding: none"),
         ("a.tmx", tmx(unit(ja="都", en="&nbsp;")), ", line 3: &nbsp; is not declared here"),
         ("a.tmx", tmx(unit(ja="都", en="&a9;"), doctype=_LAUGHS), ", line 2: a DOCTYPE with decl"),
-        ("a.tmx", tmx(unit(ja="<ph>" * 10**6)), ", line 3: 1,048,576 bytes without the end of a unit"),
         ("a.tmx", tmx(f'<tu a="{"a" * 10**7}"/>'), ", line 3: 1,048,576 bytes without the end of a unit"),
         ("a.tmx.gz", gzip.compress(tmx(unit(ja="都", en="c")).encode(), mtime=0)[:-9], " is compressed, and damaged"),
     ],
@@ -495,10 +456,6 @@ def archive(tmp_path: Path) -> Path:
     return write_tar(tmp_path / "toy-1.0.tar.xz", TOY | {"README": b"read me"})
 
 
-def nothing_left(place: Path) -> bool:
-    return not place.parent.exists() or not list(place.parent.iterdir())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "source", "src", "sizes"),
@@ -550,16 +507,6 @@ def test_the_nearest_and_plain_file_is_taken_and_those_of_no_split_may_be_absent
     assert files_in(place) == NEEDED
 
 
-@pytest.mark.parametrize("path", ["orig/toy-train.en", "tok/toy-test.en"])
-def test_another_text_is_refused_and_leaves_nothing(path: str, toy: CorpusSpec, tmp_path: Path, place: Path) -> None:
-    other = TOY[path].replace(b"i", b"I").replace("川".encode(), "河".encode())
-    source = write_tar(tmp_path / "toy.tar.gz", TOY | {path: other})
-    message = f"^toy: {path} has .* {git_hash(other)}, expected {git_hash(TOY[path])}: {source}"
-    with pytest.raises(ValueError, match=message):
-        install(toy, source, place)
-    assert nothing_left(place)
-
-
 def tar_of(path: Path, *members: tuple[str, bytes, str]) -> Path:
     with tarfile.open(path, "w:gz") as tar:
         for name, kind, link in members:
@@ -592,7 +539,7 @@ def test_an_archive_with_an_unsafe_member_is_refused(evil: tuple[str, bytes, str
     assert not (tmp_path / "outside").exists()
 
 
-def test_what_is_no_whole_archive_is_refused_in_one_line(toy: CorpusSpec, tmp_path: Path, place: Path) -> None:
+def test_what_is_not_the_whole_corpus_is_refused_in_one_line(toy: CorpusSpec, tmp_path: Path, place: Path) -> None:
     given = [write(tmp_path / "page.html", "<html>404</html>")]
     given.append(write_tree(tmp_path / "given", {"orig/toy-train.ja.gz": b"\n"}))
     for suffix, share in itertools.product((".tar.gz", ".tar.xz"), (0.05, 0.5, 0.95)):
@@ -602,11 +549,14 @@ def test_what_is_no_whole_archive_is_refused_in_one_line(toy: CorpusSpec, tmp_pa
     faults = dict.fromkeys(given, "is truncated, damaged or not a tar archive; get it again")
     faults[tmp_path / "nowhere.tar.gz"] = "no such archive or folder"
     faults[write_tar(tmp_path / "other.tar.gz", {"orig/other-train.ja": b"1\n"})] = "is not toy as published"
+    for path, other in (("orig/toy-train.en", b"another text\n"), ("tok/toy-test.ja", "橋\n河 。\n".encode())):
+        source = write_tar(tmp_path / f"{Path(path).name}.tar.gz", TOY | {path: other})
+        faults[source] = f"toy: {path} has .* {git_hash(other)}, expected {git_hash(TOY[path])}: "
     for source, fault in faults.items():
         with pytest.raises(ValueError, match=rf"^[^\n]*{fault}[^\n]*$") as caught:
             install(toy, source, place)
         assert str(source) in str(caught.value)
-    assert nothing_left(place)
+    assert not place.parent.exists() or not list(place.parent.iterdir())
 
 
 def test_a_verified_corpus_is_kept_while_nobody_changes_it(
@@ -652,10 +602,6 @@ def test_a_corpus_is_downloaded_and_verified(toy: CorpusSpec, tmp_path: Path, pl
     for url, fault in (
         (f"{server}/other.tar.gz", rf"^toy: orig/toy-dev\.en has git .*: {server}/other\.tar\.gz is not toy"),
         (f"{server}/gone.tar.gz", r"^could not fetch toy from http://127.*/gone\.tar\.gz \(404 Client Error"),
-        (
-            "http://127.0.0.1:9/x.tar.gz",
-            r"^could not fetch .* refused\): .*--data\.archive PATH .*--config demo` needs no ",
-        ),
     ):
         with pytest.raises(ValueError, match=fault):
             install(replace(toy, url=url), None, place)
@@ -692,6 +638,11 @@ def test_a_known_corpus_is_read_in_either_direction(root: Path, archive: Path) -
     assert prepare_corpus(replace(config, src_lang="en", tgt_lang="ja"), root) == corpus.reversed()
     english = prepare_corpus(DataConfig(corpus="embedded", src_lang="en", tgt_lang="ja"), root)
     assert read_parallel(english.dev) == ParallelText(["dev capital"], ["dev都"])
+    alone = MonolingualConfig("tanaka", archive=archive)
+    ja, en = (prepare_monolingual(replace(alone, language=language), root) for language in ("ja", "en"))
+    assert (parts(ja), parts(en)[2]) == ([["都", "京の都", "古い都"], ["寺"], ["橋", "川"]], ["bridge", "river"])
+    assert (ja.name, ja.language, en.language, ja.documents) == ("toy", "ja", "en", (("all", 3),))
+    assert ja.fingerprint() != en.fingerprint()
 
 
 @pytest.mark.usefixtures("server")
@@ -779,10 +730,6 @@ def test_pairs_in_one_file_are_the_same_corpus_as_in_two_and_converted_once(
     held = prepare_corpus(replace(config, dev_pairs=table, test_pairs=table), root)
     assert sizes_of(held)[1:] == [20, 20]
     assert pairs_of(held.test) == pairs_of(files)
-    gone = replace(config, pairs=Path("gone.tsv"), more_pairs=None)
-    assert prepare_to_score(replace(gone, dev_pairs=table, test_pairs=table), root).test == held.test
-    with pytest.raises(ValueError, match=r"^pairs=gone\.tsv: no such file$"):
-        prepare_to_score(gone, root)
     with pytest.raises(ValueError, match=r"^dev_pairs and dev_src are given: set dev_pairs, or the others, to null$"):
         replace(config, dev_pairs=table, dev_src=own.src)
 
@@ -843,7 +790,7 @@ def test_a_line_that_is_scored_on_is_not_added_on_either_side_but_an_empty_one_i
     files, held = written(tmp_path, [("都", "capital")]), written(tmp_path, [("寺", "temple"), ("", "x")], "dev")
     more = written(tmp_path, [(" temple ", "a"), ("b", "寺"), ("", "kept"), ("都", "capital")], "more")
     into = ParallelFiles(tmp_path / "src", tmp_path / "tgt")
-    assert write_joined(files, more, [held], into) == (2, 2)
+    assert text_module.write_joined(files, more, [held], into) == (2, 2)
     assert pairs_of(into) == [("都", "capital"), ("", "kept"), ("都", "capital")]
 
 
@@ -917,15 +864,15 @@ def filled(folder: Path) -> None:
 def test_a_folder_is_made_once_and_damage_is_found_and_repaired(
     tmp_path: Path, file: str, content: bytes | None
 ) -> None:
-    path, said = cached(tmp_path / "cache" / "x", filled, never), list[str]()
-    assert cached(path, never, never) == path
+    path, said = cache.cached(tmp_path / "cache" / "x", filled, never), list[str]()
+    assert cache.cached(path, never, never) == path
     if content is None:
         (path / file).unlink()
     else:
         (path / file).write_bytes(content)
-    cached(path, filled, said.append)
+    cache.cached(path, filled, said.append)
     assert said == [f"{path} is damaged: rebuilding it"]
-    assert cached(path, never, never)
+    assert cache.cached(path, never, never)
 
 
 @pytest.mark.parametrize("removes", [False, True])
@@ -938,9 +885,9 @@ def test_who_comes_second_waits(tmp_path: Path, removes: bool) -> None:
         filled(made)
 
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(cached, path, slow, never)
+        first = pool.submit(cache.cached, path, slow, never)
         assert begun.wait(120)
-        second = pool.submit(remove_cached, path) if removes else pool.submit(cached, path, never, never)
+        second = pool.submit(cache.remove_cached, path) if removes else pool.submit(cache.cached, path, never, never)
         with pytest.raises(TimeoutError):
             second.result(0.1)
         go.set()
@@ -950,14 +897,14 @@ def test_who_comes_second_waits(tmp_path: Path, removes: bool) -> None:
 
 def test_a_file_is_hashed_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a", "capital")
-    before = file_hash(path)
+    before = cache.file_hash(path)
     with monkeypatch.context() as patched:
         patched.setattr(hashlib, "file_digest", never)
-        assert file_hash(path) == before
+        assert cache.file_hash(path) == before
     path.with_name("b").write_text("CAPITAL\n")  # of the same size and time, as `cp -p` and archives leave it
     os.utime(path.with_name("b"), ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
     path.with_name("b").replace(path)
-    assert file_hash(path) == hashlib.sha256(b"CAPITAL\n").hexdigest() != before
+    assert cache.file_hash(path) == hashlib.sha256(b"CAPITAL\n").hexdigest() != before
 
 
 # ids
@@ -967,7 +914,7 @@ def test_a_file_is_hashed_once_until_it_changes(tmp_path: Path, monkeypatch: pyt
 def test_an_array_gives_back_what_it_got(vocab_size: int, dtype: type, tmp_path: Path) -> None:
     parts = [[[4, 5], []], [], [[vocab_size - 1], [], [7] * 5]]
     whole = [sequence for part in parts for sequence in part]
-    write_tokens(tmp_path / "side", vocab_size, parts)
+    ids.write_tokens(tmp_path / "side", vocab_size, parts)
     for array in TokenArray.of(whole, vocab_size), TokenArray.load(tmp_path / "side"):
         assert ids_of(array) == whole
         assert array[0].dtype == np.dtype(dtype)
@@ -1034,29 +981,22 @@ def test_a_dev_text_whose_sides_differ_in_length_is_refused_before_it_is_encoded
         everything(corpus, WORDS, quiet)
 
 
-def test_further_training_text_is_reported_and_not_counted_by_max_pairs(corpus: Corpus) -> None:
-    said: list[str] = []
-    few = replace(corpus, data=replace(DATA, clean=replace(DATA.clean, max_pairs=1)))
-    joined = replace(few, further=FurtherText(len(LINES["train.src"]), 2))
-    found = [everything(each, WORDS, said.append)[1][0][0] for each in (few, joined)]
-    assert list(map(len, found)) == [1, 3]
-    assert sum("with 6 further pairs; 2 were left out" in line for line in said) == 1
-
-
 @pytest.mark.parametrize("rate", [0.0, 0.5])
 @pytest.mark.parametrize(("tag", "more_tag"), [(None, "bt"), ("law", "bt"), ("law", None), ("law", "law")])
 def test_further_training_text_has_a_tag_of_its_own(
     corpus: Corpus, tag: str | None, more_tag: str | None, rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of three lines that cleaning leaves, two are further text: from the middle of the first block on."""
+    said: list[str] = []
     monkeypatch.setattr(text_module, "BLOCK", 2)
     data = replace(DATA, tag=tag, more_tag=more_tag, more_src=Path("more.src"), more_tgt=Path("more.tgt"))
     untagged, config = (
-        replace(corpus, further=FurtherText(5)),
+        replace(corpus, further=FurtherText(5, 2)),
         TokenizerConfig("bpe", 60, character_coverage=1.0, tag=True),
     )
     corpus = replace(untagged, data=data)
-    vocabulary = cached_tokenizers(corpus, config, quiet)
+    vocabulary = cached_tokenizers(corpus, config, said.append)
+    assert sum("with 5 further pairs; 2 were left out" in line for line in said) == 1
     known = id_of_each(vocabulary.tgt)
     both = (untagged, corpus, "en"), (untagged.reversed(), corpus.reversed(), "ja")
     for without, tagged, language in both:
@@ -1146,8 +1086,8 @@ def test_a_segmentation_is_a_function_of_seed_and_epoch_whoever_makes_it_and_whe
 
 def test_every_side_of_every_block_of_every_epoch_has_its_own_seed() -> None:
     numbers = itertools.product((1, 11), (1, 11), (1, 11), (0, 1))
-    assert len({Sampling(0.1, seed, epoch).block_seed(block, side) for seed, epoch, block, side in numbers}) == 16
-    assert Sampling(0.1, 7, 2).block_seed(0, 0) == 4247664741  # golden: resumed runs sample on
+    assert len({ids.Sampling(0.1, seed, epoch).block_seed(block, side) for seed, epoch, block, side in numbers}) == 16
+    assert ids.Sampling(0.1, 7, 2).block_seed(0, 0) == 4247664741  # golden: resumed runs sample on
 
 
 def test_a_killed_process_is_said_so_in_one_line(long_corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1196,7 +1136,7 @@ def test_the_ids_of_an_epoch_are_kept_until_a_later_one_is_asked_for(
     def removed_first(folder: Path) -> TokenPairs:  # by another training, which is epochs ahead
         if not removed:
             removed.append(folder)
-            remove_cached(folder)
+            cache.remove_cached(folder)
         return load(folder)
 
     monkeypatch.setattr(TokenPairs, "load", removed_first)
@@ -1213,12 +1153,12 @@ def test_lines_of_one_text_are_encoded_once_by_a_tokenizer_learned_once(tmp_path
     for _ in range(2):
         learned = cached_tokenizer("toy", text, replace(config, joint=not config.joint), said.append, root)
         assert words(learned) == words(train_tokenizer(config, TextLines(text)))
-        assert ids_of(cached_lines("toy-train", text, learned, said.append, root)) == learned.encode(lines(text))
+        assert ids_of(ids.cached_lines("toy-train", text, learned, said.append, root)) == learned.encode(lines(text))
     assert [line.split(" (")[0] for line in said] == ["Learning the vocabulary", "Encoding 25 lines of toy-train"]
     other = WordTokenizer(words(learned)[::-1], lowercase=False)
     for content in lines(text), ["橋"]:
         write(text, *content)
-        assert ids_of(cached_lines("toy-train", text, other, quiet, root)) == other.encode(content)
+        assert ids_of(ids.cached_lines("toy-train", text, other, quiet, root)) == other.encode(content)
     with pytest.raises(ValueError, match=r"^sampling=0\.1 is for pairs of texts: set tokenizer\.sampling to 0$"):
         cached_tokenizer("toy", text, TokenizerConfig("bpe", sampling=0.1), quiet, root)
 
@@ -1253,16 +1193,6 @@ def documents_of(tmp_path: Path, *counts: int) -> Path:
 
 def parts(corpus: MonolingualCorpus) -> list[list[str]]:
     return [lines(path) for path in (corpus.train, corpus.dev, corpus.test)]
-
-
-@pytest.mark.usefixtures("toy")
-def test_a_known_corpus_has_the_side_of_the_language(root: Path, archive: Path) -> None:
-    config = MonolingualConfig("tanaka", archive=archive)
-    ja, en = (prepare_monolingual(replace(config, language=language), root) for language in ("ja", "en"))
-    assert parts(ja) == [["都", "京の都", "古い都"], ["寺"], ["橋", "川"]]
-    assert parts(en)[1:] == [["temple"], ["bridge", "river"]]
-    assert (ja.name, ja.language, en.language, ja.documents) == ("toy", "ja", "en", (("all", 3),))
-    assert ja.fingerprint() != en.fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -1395,7 +1325,7 @@ Sentences = dict[str, list[Pair]]
 
 @pytest.fixture(scope="module")
 def grammar_corpus() -> Sentences:
-    return generate()
+    return embedded.generate()
 
 
 def items_in(pairs: list[Pair]) -> list[set[str]]:
@@ -1443,7 +1373,7 @@ def test_every_held_out_sentence_joins_two_words_that_meet_nowhere_else(grammar_
 
 @pytest.fixture(scope="module")
 def pairs() -> dict[str, list[MinimalPair]]:
-    return minimal_pairs()
+    return embedded.minimal_pairs()
 
 
 PHENOMENA = {
@@ -1481,52 +1411,41 @@ def test_a_minimal_pair_differs_in_its_phenomenon_and_in_nothing_else(
         assert re.fullmatch(said, f"{''.join(right)} > {''.join(wrong)}".replace(":", " "), re.IGNORECASE), sides
 
 
-def analyses(ja: str) -> Iterator[tuple[Construction, dict[str, Word]]]:
-    """What the grammar can make such a Japanese sentence of, found from the words in it."""
-    for one in CONSTRUCTIONS:
-        if all(part in ja for part in re.sub(SLOT, "\0", one.ja).split("\0")):
-            said = [
-                [word for word in words if any(str(form) in ja for form in word.values() if form)]
-                for words in one.slots.values()
-            ]
-            for words in itertools.product(*said):
-                fillers = dict(zip(one.slots, words, strict=True))
-                if one.render(fillers)[0] == ja:
-                    yield one, fillers
-
-
 def test_the_right_one_is_the_grammars_own_and_only_new_combinations_are_held_out(
     pairs: dict[str, list[MinimalPair]], grammar_corpus: Sentences
 ) -> None:
+    rng = random.Random(1)  # as they are drawn
+    drawn = [(construction, embedded.draw(construction, rng)) for construction in CONSTRUCTIONS]
+    made_of = {c.render(f)[0]: (c, f) for c, splits in drawn for fillers in splits.values() for f in fillers}
     for name, (source, right, wrong) in ((name, pair) for name, of_one in pairs.items() for pair in of_one):
-        ((one, fillers),) = analyses(source)
-        assert one.render(fillers) == (source, right)
+        construction, fillers = made_of[source]
+        assert construction.render(fillers) == (source, right)
         assert (source, right) not in grammar_corpus["train"]
         assert sentence_split(fillers) == ("test" if name == "new combinations" else "train")
         if name in ("numerals", "new combinations"):  # the wrong one has another word in one slot
             changed = (
                 (str(fillers[slot].get("en")), str(word.get("en")), {**fillers, slot: word})
-                for slot, words in one.slots.items()
+                for slot, words in construction.slots.items()
                 for word in words
                 if str(word.get("en")).lower() in wrong.lower()
             )
-            ((old, new, others),) = (change for change in changed if one.render(change[2])[1] == wrong)
+            ((old, new, others),) = (change for change in changed if construction.render(change[2])[1] == wrong)
             assert sentence_split(others) == "train"
             assert spelled(wrong) == re.sub(rf"\b{old}\b".lower(), new.lower(), spelled(right))
 
 
 @pytest.mark.usefixtures("few_embedded")
 def test_the_files_hold_the_corpus_and_are_written_anew_only_when_need_be(tmp_path: Path) -> None:
-    write_embedded(tmp_path)
+    embedded.write_embedded(tmp_path)
     written = {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()}
     assert len(written) == 7
     assert (written["kyoto-dev.ja"], written["kyoto-dev.en"]) == ("dev都\n", "dev capital\n")
     for name, content in ("kyoto.grammar", None), ("kyoto-test.en", None), ("kyoto.grammar", "of another grammar\n"):
         (tmp_path / "kyoto-dev.ja").write_text("as it was")
-        write_embedded(tmp_path)
+        embedded.write_embedded(tmp_path)
         assert (tmp_path / "kyoto-dev.ja").read_text() == "as it was"
         (tmp_path / name).unlink() if content is None else (tmp_path / name).write_text(content)
-        write_embedded(tmp_path)
+        embedded.write_embedded(tmp_path)
         assert {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()} == written
 
 
