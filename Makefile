@@ -45,4 +45,5 @@ check: install  ## check lint, formatting, types and import floors
 	$(RUN) ruff check
 	$(RUN) ruff format --check
 	$(RUN) mypy
+	$(RUN) oxlint
 	$(RUN) pytest -q tests/test_floors.py

@@ -11,7 +11,6 @@ from utils.config import (
     MaskedLanguageConfig,
     TranslationConfig,
     config_type_of,
-    task_of,
 )
 from utils.export import CARD, PACKAGE
 from utils.file import atomic_file, atomic_folder
@@ -99,7 +98,7 @@ def export(folder: Path, kind: str, output: Path, quantization: str | None = Non
     require_run(folder)
     if kind != "safetensors" and (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:
         raise ValueError(
-            f"{folder} is of task {task_of(config_type)}, but only Transformers that translate can be exported "
+            f"{folder} is of task {config_type.task}, but only Transformers that translate can be exported "
             f"--to {kind}: give --to safetensors"
         )
     from utils.load import load_run

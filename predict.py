@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from config.search import SamplingConfig
-from utils.command import Namespace, Parser, aligned, require_options_at_least, run_command
+from utils.command import Namespace, Parser, aligned, option_of, require_options_at_least, run_command
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig
 from utils.dataset.text import decoded_lines
 from utils.file import require_outputs, write_json
@@ -32,9 +32,8 @@ def build_parser() -> Parser:
     )
     verbs = parser.add_subparsers(prog="predict.py", dest="verb", title="verbs", metavar="VERB", required=True)
     for name, (add_options, act) in VERBS.items():
-        about = act.__doc__
-        usage, summary = f"python predict.py {name} [...]", (about or "").partition(";")[0]
-        add_options(verbs.add_parser(name, usage=usage, description=about, help=summary))
+        usage, description = f"python predict.py {name} [...]", act.__doc__ or ""
+        add_options(verbs.add_parser(name, usage=usage, description=description, help=description.partition(";")[0]))
     return parser
 
 
@@ -43,18 +42,18 @@ def add_fill_mask_options(parser: Parser) -> None:
     parser.add_argument("texts", nargs="*", type=str, default=[], metavar="TEXT", help="text with one or more [MASK]s")
     parser.add_argument("--run", type=Path, help="run of a BERT (default: the one trained last)")
     parser.add_argument(
-        "--hugging_face", type=Path, metavar="FOLDER", help="folder with config.json, vocab.txt and model.safetensors"
+        "--hugging-face", type=Path, metavar="FOLDER", help="folder with config.json, vocab.txt and model.safetensors"
     )
     parser.add_argument("--top", type=int, default=5, metavar="N", help="number of candidates for each mask")
-    about = "draw the attention for one text: FILE.html, an interactive page, or FILE.png"
-    parser.add_argument("--attention", type=Path, metavar="FILE", help=about)
+    text = "draw the attention for one text: FILE.html, an interactive page, or FILE.png"
+    parser.add_argument("--attention", type=Path, metavar="FILE", help=text)
 
 
 def fill_mask(arguments: Namespace) -> None:
     """Fill in the [MASK]s of texts, or of lines of standard input; a mask is one token, ▁ marks where a word begins."""
     require_options_at_least(arguments, top=1)
     if arguments.run and arguments.hugging_face:
-        raise ValueError(f"--run {arguments.run} and --hugging_face {arguments.hugging_face} at once: give one of them")
+        raise ValueError(f"--run {arguments.run} and --hugging-face {arguments.hugging_face} at once: give one of them")
     if arguments.attention and len(arguments.texts) != 1:
         raise ValueError(f"--attention {arguments.attention} and {len(arguments.texts)} texts at once: give one text")
     require_extension(arguments, "attention", ".html", ".png")
@@ -121,14 +120,14 @@ def add_generate_options(parser: Parser) -> None:
     add_settings(parser, SamplingConfig, samples="number of continuations, one per line")
     parser.add_argument("--greedy", action="store_true", help="do not sample: always generate the likeliest token")
     parser.add_argument(
-        "--memory_length", type=int, metavar="M", help="positions to remember (default: as far back as in training)"
+        "--memory-length", type=int, metavar="M", help="positions to remember (default: as far back as in training)"
     )
 
 
 def generate(arguments: Namespace) -> None:
     """Continue a text with a language model; without a text, begin a document."""
     require_options_at_least(arguments, tokens=1, sentences=1, memory_length=0)
-    given = [f"--{option} {arguments[option]}" for option in SAMPLING if arguments[option] is not None]
+    given = [f"{option_of(option)} {arguments[option]}" for option in SAMPLING if arguments[option] is not None]
     if arguments.greedy and given:
         raise ValueError(f"--greedy and {given[0]} at once: leave one out")
     sampling = None if arguments.greedy else changed_by(SamplingConfig(), SAMPLING, arguments)
@@ -136,8 +135,9 @@ def generate(arguments: Namespace) -> None:
     from utils.task.language import continuations
 
     model = load_language_model(find_run(arguments.run, LanguageConfig), device_to_use())
-    how = arguments.tokens, arguments.sentences, sampling, arguments.memory_length
-    for text in continuations(model, arguments.prompt, *how):
+    for text in continuations(
+        model, arguments.prompt, arguments.tokens, arguments.sentences, sampling, arguments.memory_length
+    ):
         print(text)
 
 
@@ -145,7 +145,7 @@ def add_perplexity_options(parser: Parser) -> None:
     """Add runs, text, memory lengths, and where to write."""
     parser.add_argument("--run", type=Path, nargs="+", metavar="RUN", help="folders of runs (default: the newest one)")
     parser.add_argument(
-        "--memory_lengths",
+        "--memory-lengths",
         type=int,
         nargs="+",
         metavar="M",
@@ -154,7 +154,7 @@ def add_perplexity_options(parser: Parser) -> None:
     )
     parser.add_argument("--split", choices=["dev", "test"], default="test", help="the text to predict (default: test)")
     parser.add_argument(
-        "--segment_length", type=int, metavar="T", help="tokens read at a time (default: as in training)"
+        "--segment-length", type=int, metavar="T", help="tokens read at a time (default: as in training)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the results as PNG")
@@ -169,24 +169,24 @@ def perplexity(arguments: Namespace) -> None:
     from utils.load import load_language_model
     from utils.task.language import draw_memory, effective_memory, perplexity_by_memory
 
-    device, found = device_to_use(), dict[str, list["Remembered"]]()
+    device, points_by_run = device_to_use(), dict[str, list["Remembered"]]()
     for name, folder in zip(names, folders, strict=True):
         model = load_language_model(folder, device)
         segment_length = arguments.segment_length or model.config.batch.segment_length
         print(f"{name}, {arguments.split}, segments of {segment_length}\n  memory       PPL  PPL by word")
-        found[name] = []
+        points_by_run[name] = []
         losses = dict[int, "torch.Tensor"]()
         for point, nats in perplexity_by_memory(model, arguments.split, segment_length, arguments.memory_lengths):
             print(f"{point.memory_length:>8}  {point.perplexity:>8.2f}  {point.word_ppl:>11.2f}", flush=True)
-            found[name].append(point)
+            points_by_run[name].append(point)
             losses[point.memory_length] = nats
         helps = [effective_memory(losses, share) for share in (1, 0.5, 0.1)]
         print("  more memory helps up to {}; up to {} and {} on the hardest half and tenth of tokens".format(*helps))
     if arguments.json:
-        table: dict[str, Any] = {name: [point._asdict() for point in points] for name, points in found.items()}
+        table: dict[str, Any] = {name: [point._asdict() for point in points] for name, points in points_by_run.items()}
         write_json(arguments.json, table)
     if arguments.picture:
-        draw_memory(found, arguments.picture)
+        draw_memory(points_by_run, arguments.picture)
 
 
 def device_to_use() -> "torch.device":
@@ -218,12 +218,12 @@ _EXAMPLES = """examples:
   python predict.py fill-mask "京都は[MASK]の古都である。"
   python predict.py fill-mask "[MASK]時代の[MASK]。" --top 10 --run pickles/RUN
   python predict.py fill-mask "京都は[MASK]の古都である。" --attention attention.html
-  python predict.py fill-mask --hugging_face bert-base-uncased "Kyoto was the [MASK] of Japan."
+  python predict.py fill-mask --hugging-face bert-base-uncased "Kyoto was the [MASK] of Japan."
   python predict.py classify "法隆寺は聖徳太子が建てた寺である。"
   python predict.py classify --texts test.text --labels test.labels
-  python predict.py generate "The temple was built in" --sentences 3 --samples 5 --top_p 0.9
-  python predict.py generate "Kyoto is" --greedy --memory_length 256 --run pickles/RUN
-  python predict.py perplexity --memory_lengths 0 16 64 256
+  python predict.py generate "The temple was built in" --sentences 3 --samples 5 --top-p 0.9
+  python predict.py generate "Kyoto is" --greedy --memory-length 256 --run pickles/RUN
+  python predict.py perplexity --memory-lengths 0 16 64 256
   python predict.py perplexity --run pickles/XL pickles/NO_MEMORY --picture memory.png --json memory.json"""
 
 

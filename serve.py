@@ -10,7 +10,7 @@ from config.data import primary_language
 from config.reader import texts_of
 from config.search import Limits
 from const.path import PICKLES
-from utils.command import Parser, needing_group, run_command
+from utils.command import Parser, needing_group, option_of, run_command
 from utils.file import read_json
 from utils.run import TEST, find_run, translators
 from utils.terminal.option import add_model_options
@@ -19,7 +19,7 @@ from utils.terminal.option import add_model_options
 # small model grows to two gigabytes, at most 5 % faster than one that stays at seven hundred megabytes.
 _KEPT_KERNELS = dict.fromkeys(("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), "64")
 
-_LONGEST_EXAMPLE, _EASY_TO_READ = 100, 40  # characters; it is a button
+_MAX_EXAMPLE, _EASY_TO_READ = 100, 40  # characters; it is a button
 
 
 def build_parser() -> Parser:
@@ -48,7 +48,7 @@ Ctrl-C.""",
     limits = parser.add_argument_group("limits")
     for field in fields(Limits):
         meaning = f"{texts_of(Limits)[field.name]} (default: {field.default:g})"
-        limits.add_argument(f"--{field.name}", type=field.type, metavar="N", default=field.default, help=meaning)
+        limits.add_argument(option_of(field.name), type=field.type, metavar="N", default=field.default, help=meaning)
     return parser
 
 
@@ -62,23 +62,30 @@ def main() -> None:
     # only now: torch takes seconds to import, which neither --help nor a mistake should wait for
     with needing_group("serve"):
         from utils.serve.api import create_app
-        from utils.serve.service import Route, Server, address, bind, translate_lines
+        from utils.serve.server import Server, address, bind
+        from utils.serve.service import ServedRun, translate_lines
     from utils.device import pick_device
     from utils.load import build_translator, load_run
 
     with bind(arguments.host, arguments.port) as bound:  # before loading the models, which takes longer
-        routes = []
+        served = []
         for folder in folders:
             run = load_run(folder, pick_device(arguments.device), plain=True)
             translator = build_translator([run], precision=arguments.precision)
-            data, beam = run.config.data, run.config.search.beam_size
-            translate = partial(translate_lines, translator, run.model)
-            src_lang, tgt_lang = map(primary_language, (data.src_lang, data.tgt_lang))  # one code for each language
-            about = folder.resolve().name, src_lang, tgt_lang, beam
-            routes.append(Route(*about, translate, examples(folder), run.tokenizers.text_tags))
-        names = ", ".join(f"{route.name} ({route.direction})" for route in routes)
+            served.append(
+                ServedRun(
+                    name=folder.resolve().name,
+                    src_lang=primary_language(run.config.data.src_lang),  # one code for each language
+                    tgt_lang=primary_language(run.config.data.tgt_lang),
+                    beam=run.config.search.beam_size,
+                    translate=partial(translate_lines, translator, run.model),
+                    examples=examples(folder),
+                    tags=run.tokenizers.text_tags,
+                )
+            )
+        names = ", ".join(f"{run.name} ({run.direction})" for run in served)
         ready = f"{address(bound)} serves {names}; Ctrl-C quits"
-        Server(create_app(routes, limits, arguments.cors), lambda: print(ready, flush=True)).serve_until_told(bound)
+        Server(create_app(served, limits, arguments.cors), lambda: print(ready, flush=True)).serve_until_told(bound)
 
 
 def examples(folder: Path) -> list[str]:
@@ -90,16 +97,15 @@ def examples(folder: Path) -> list[str]:
     if not shown and (folder / TEST).is_file():
         shown = [read_json(folder / TEST).get("samples", [])]
     sources = [sample["source"] for sample in (shown or [[]])[-1]]
-    fitting = [source for source in sources if len(source) <= _LONGEST_EXAMPLE]
+    fitting = [source for source in sources if len(source) <= _MAX_EXAMPLE]
     return sorted(fitting, key=lambda source: abs(len(source) - _EASY_TO_READ))
 
 
 def default_runs(root: Path) -> list[Path]:
     """Return the newest translator and, if there is one, the newest that translates the other way."""
     newest = find_run(None, root=root)
-    found = [(folder, primary_language(src), primary_language(tgt)) for folder, src, tgt in translators(root)]
-    way_back = [(tgt_lang, src_lang) for folder, src_lang, tgt_lang in found if folder == newest]
-    back = (folder for folder, *languages in found if tuple(languages) in way_back)
+    runs = {folder: (primary_language(src), primary_language(tgt)) for folder, src, tgt in translators(root)}
+    back = (folder for folder, languages in runs.items() if languages == runs.get(newest, ())[::-1])
     return [newest, *islice(back, 1)]
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from config.reader import Text, layer_from_file, read
+from config.reader import Scalar, read, settings_from_file
 from const.path import FIGURE
 from utils.command import Namespace, Parser, needing_group, require_options_at_least, run_command
 from utils.file import require_outputs
@@ -64,17 +64,17 @@ def load(file: Path) -> "StudyConfig | AblationConfig":
     """Read a study file, and check every option in it with train.py's own parser."""
     if not file.is_file():
         raise ValueError(f"no study {file}: give a YAML file such as const/study/demo.yaml")
-    layer = layer_from_file(file)
+    settings = settings_from_file(file)
     with needing_group("study"):
         from utils.experiment.study import StudyConfig
     from utils.experiment.ablation import AblationConfig
 
-    if isinstance(layer.get("pruner"), Text):
-        layer["pruner"] = {"kind": layer["pruner"]}  # a word is its kind
+    if isinstance(settings.get("pruner"), Scalar):
+        settings["pruner"] = {"kind": settings["pruner"]}  # a word is its kind
     try:
-        if bool(layer.get("space")) == bool(layer.get("switches")):
+        if bool(settings.get("space")) == bool(settings.get("switches")):
             raise ValueError("no study: give a name, a preset, and either a space, or switches and seeds")
-        return read(StudyConfig, layer) if layer.get("space") else read(AblationConfig, layer)
+        return read(StudyConfig, settings) if settings.get("space") else read(AblationConfig, settings)
     except ValueError as error:
         if str(error).startswith(str(file)):  # and the line
             raise

@@ -37,30 +37,27 @@ from utils.training.dry_run import Tracer, dry_run, explained_out_of_memory
 from utils.training.graph import GraphedPasses
 from utils.training.loss import Loss, Objective, mean_loss, require_true_gradients
 from utils.training.optimizer import Optimizer
-from utils.training.plan import Progress
 from utils.training.report import (
     LOG,
     Decoration,
     JsonlLog,
     Meter,
     Observer,
-    Sums,
     TensorBoardLog,
     Terminal,
-    Update,
     Validate,
     Validation,
 )
+from utils.training.schedule import Progress
 from utils.visualize.curve import CurvePicture
 
 LONG_FOR_A_CPU = 2e15  # parameters times positions to learn from: some ten hours on two cores
-_RETURN_EVERY = 60.0  # seconds: it takes a fifth of one, and without it a training of hours holds all memory there is
 
 
 class Trainer:
     """Trains a network to minimise an objective. It deals with tensors and time, not with files, texts or scores.
 
-    The seed of its plan is also that of dropout; the network is on its device already.
+    The seed of its settings is also that of dropout; the network is on its device already.
     """
 
     def __init__(
@@ -68,47 +65,51 @@ class Trainer:
         net: nn.Module,
         objective: Objective,
         optimizer: Optimizer,
-        plan: TrainingConfig,
+        training: TrainingConfig,
         processes: Processes | None = None,
     ) -> None:
         self.net = net
         self.objective = objective
         self.optimizer = optimizer
-        self.plan = plan
+        self.training = training
         self.processes = processes or Processes()
         self.device = next(net.parameters()).device
         self.progress = Progress()
-        self.meter = Meter(self.progress)
-        self._returned = 0.0  # after how many seconds of training freed memory was last returned
+        self.meter = Meter()
         self.memories: dict[int, Any] = {}  # of a Transformer-XL, by place in an update: memory of the batch before
-        self.graphed = plan.graphs and self.device.type == "cuda"
+        self.graphed = training.graphs and self.device.type == "cuda"
         self.passes: Callable[[AnyBatch, Any], Loss] = self._passes
         if self.graphed:
-            self.passes = GraphedPasses(self._passes, optimizer.fill_missing_gradients, rehearsed=plan.compile)
+            self.passes = GraphedPasses(self._passes, optimizer.fill_missing_gradients, rehearsed=training.compile)
+        self._lap_began = 0.0  # by the clock
 
     def loss_fn(self, batch: AnyBatch, memory: Any = None) -> Loss:
         """Return a batch's summed nats, differentiable, its number of target tokens, and memory for the next one."""
-        with autocast(self.device, self.plan.precision):
+        with autocast(self.device, self.training.precision):
             return self.objective(self.net, batch.to(self.device), memory)
 
-    def train_step(self, micro_batches: Iterable[AnyBatch]) -> Update:
-        """Make one update from all these batches and those of the other processes, as if they were one batch."""
+    def train_step(self, micro_batches: Iterable[AnyBatch]) -> tuple[Loss, Tensor]:
+        """Make one update from all these batches and those of the other processes, as if they were one batch.
+
+        Return their loss and the norm of the mean gradient before clipping; if it is not finite, no weight has moved.
+        """
         self.net.train()
         self.optimizer.zero_grad(keep=self.graphed)
-        nats, tokens, nll = (torch.zeros((), device=self.device) for _ in range(3))
+        total = Loss(*torch.zeros(3, device=self.device))
         for i, batch in enumerate(micro_batches):
             place = i * self.processes.size + self.processes.rank
             self._seed(place)
             loss = self.passes(batch, self.memories.get(place))
-            nats, tokens, nll = nats + loss.nats, tokens + loss.tokens, nll + loss.nll
             if loss.memory is not None:
                 self.memories[place] = loss.memory
+            total = total.plus(loss)
         with record_function("optimizer"):
             if self.processes.size > 1:
                 self.optimizer.fill_missing_gradients()
-                self.processes.all_reduce([*self.optimizer.gradients(), nats, tokens, nll])
-            norm = self.optimizer.step(self.progress.step + 1, tokens, self.progress.time_spent(self.plan))
-        return Update(nats, tokens, nll, norm)
+                self.processes.all_reduce([*self.optimizer.gradients(), *total[:3]])
+            time_spent = self.progress.time_spent(self.training)
+            norm = self.optimizer.step(self.progress.step + 1, total.tokens, time_spent)
+        return total, norm
 
     def _passes(self, batch: AnyBatch, memory: Any = None) -> Loss:
         """Add the gradients of a batch to those that are there, and return its loss."""
@@ -120,7 +121,7 @@ class Trainer:
 
     def _seed(self, place: int) -> None:
         """Make all draws of a batch a function of seed, step and place in the update, whichever process makes them."""
-        sequence = np.random.SeedSequence((self.plan.seed, self.progress.step, place))
+        sequence = np.random.SeedSequence((self.training.seed, self.progress.step, place))
         torch.manual_seed(int(sequence.generate_state(1)[0]))
 
     @torch.no_grad()
@@ -139,17 +140,17 @@ class Trainer:
         observers: Sequence[Observer] = (),
         interrupt: Interrupt | None = None,
     ) -> None:
-        """Train until the plan ends or the user interrupts, starting from where `progress` stands.
+        """Train until a limit is reached or the user interrupts, starting from where `progress` stands.
 
-        The first process alone is given a text to validate on, what scores it, and observers.
+        The first process alone is given a text to validate on, and what scores it.
         """
-        progress, plan, interrupt = self.progress, self.plan, interrupt or Interrupt()
-        self.meter.restart_clock()
-        if progress.lacks_validation(plan):
+        progress, training, interrupt = self.progress, self.training, interrupt or Interrupt()
+        self._lap()
+        if progress.lacks_validation(training):
             self._validate(dev, validate, observers)
-        while not any(self._reasons_to_stop(interrupt)):
+        while not self._is_over(interrupt):
             epoch = sampler.epoch(progress.epoch)
-            updates = cut_into_updates(len(epoch), batching.accumulate)
+            updates = split_into_updates(len(epoch), batching.accumulate)
             if progress.position >= len(updates):  # resumed with more batches per update
                 progress.epoch, progress.position = progress.epoch + 1, 0
                 continue
@@ -158,36 +159,40 @@ class Trainer:
             with closing(self._micro_batches(epoch, updates[progress.position :])) as prepared:
                 for n_tokens, micro_batches in prepared:
                     with explained_out_of_memory(micro_batches, batching):
-                        update = self.train_step(micro_batches)
-                    self.meter.count(n_tokens, micro_batches, update)  # advances progress: step, position, seconds
-                    if progress.position == len(updates):
-                        progress.epoch, progress.position = progress.epoch + 1, 0
-                    self._return_memory(_RETURN_EVERY)
-                    if progress.step % plan.report_every == 0:
-                        self._report(observers)
+                        loss, norm = self.train_step(micro_batches)
+                    seconds = self._lap()
+                    progress.advance(n_tokens, seconds, len(updates))
+                    self.meter.count(loss, norm, micro_batches, n_tokens, seconds)
+                    if progress.step % training.report_every == 0:
+                        self._report(norm, observers)
                     for observer in observers:
                         observer.on_update()
-                    ended, asked = self._reasons_to_stop(interrupt)
-                    if progress.lacks_validation(plan):
+                    is_over = self._is_over(interrupt)
+                    if progress.lacks_validation(training):
                         self._validate(dev, validate, observers)
-                        ended, asked = self._reasons_to_stop(interrupt)
-                    if ended or asked:
+                        is_over = self._is_over(interrupt)
+                    if is_over:
                         break
             del epoch  # before the next one is made: each may take gigabytes
         self._gather_memories()
 
-    def _reasons_to_stop(self, interrupt: Interrupt) -> tuple[bool, bool]:
-        """Return whether the plan has ended and whether a stop was requested, in any process: all stop together.
+    def _lap(self) -> float:
+        """Return the seconds since the last call."""
+        begin, self._lap_began = self._lap_began, time.monotonic()
+        return self._lap_began - begin
+
+    def _is_over(self, interrupt: Interrupt) -> bool:
+        """Return whether a limit is reached or a stop was requested, in any process: all stop together.
 
         They also agree on the time that has passed, which a learning rate may depend on.
         """
         progress = self.progress
         progress.seconds, ended, asked = self.processes.highest(
-            progress.seconds, progress.ended(self.plan), interrupt.asked
+            progress.seconds, progress.ended(self.training), interrupt.asked
         )
         if asked:
             interrupt.asked = True  # never set to False: a signal may have arrived meanwhile
-        return bool(ended), bool(asked)
+        return bool(ended or asked)
 
     def _micro_batches(
         self, epoch: Epoch, updates: Sequence[range]
@@ -201,11 +206,11 @@ class Trainer:
                     update = next(prepared)
                 yield update
 
-    def _report(self, observers: Sequence[Observer]) -> None:
-        report = self.meter.report(self.optimizer)
+    def _report(self, norm: Tensor, observers: Sequence[Observer]) -> None:
+        report = self.meter.report(self.progress, self.optimizer, norm)
         for observer in observers:
             observer.on_step(self.progress, report)
-        if (in_a_row := int(self.optimizer.skipped_in_a_row)) >= self.plan.max_skipped:
+        if (in_a_row := int(self.optimizer.skipped_in_a_row)) >= self.training.max_skipped:
             raise ValueError(
                 f"the gradient of {in_a_row} updates in a row, up to step {self.progress.step}, was not finite: lower "
                 f"--optimizer.peak_lr (now {self.optimizer.config.peak_lr}), lengthen --optimizer.warmup_steps, or "
@@ -213,24 +218,18 @@ class Trainer:
             )
 
     def _validate(self, dev: Sequence[AnyBatch], validate: Validate, observers: Sequence[Observer]) -> None:
-        begin, progress = time.monotonic(), self.progress
+        progress = self.progress
+        self._lap()
         self._gather_memories()
         with self.optimizer.averaged():
             validation = self.test(dev, validate) if self.processes.is_first else None
         validation = self.processes.broadcast(validation)._replace(train_loss=self.meter.train_loss())
-        progress.seconds, progress.validated = progress.seconds + time.monotonic() - begin, progress.step
-        if progress.is_planned(self.plan):  # now that the time may be over: no other validation would follow
-            progress.note(validation.rank(self.plan.select_by))
+        progress.seconds, progress.validated = progress.seconds + self._lap(), progress.step
+        if progress.is_scheduled(self.training):  # now that the time may be over: no other validation would follow
+            progress.note(validation.rank(self.training.select_by))
         for observer in observers:
             observer.on_validation(progress, validation)
-        self._return_memory()
-        self.meter.restart_clock()
-
-    def _return_memory(self, after: float = 0.0) -> None:
-        """Return freed memory to the system, if the last time was so many seconds ago."""
-        if self.progress.seconds - self._returned >= after:
-            return_freed_memory()
-            self._returned = self.progress.seconds
+        self._lap()
 
     def _gather_memories(self) -> None:
         """Collect the memories of all processes at the first, which saves them."""
@@ -248,7 +247,7 @@ class Trainer:
             "net": self.net.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "progress": asdict(self.progress),
-            "meter": dict(vars(self.meter.sums)),
+            "meter": dict(vars(self.meter)),
             "memories": {place: tuple(memory) for place, memory in self.memories.items()},
         }
 
@@ -258,11 +257,34 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.progress = Progress(**state["progress"])
         # NaN: a checkpoint from before the NLL was summed does not have that of the report it is in the middle of
-        self.meter = Meter(self.progress, Sums(**{"nll": math.nan} | state["meter"]))
+        self.meter = Meter(**{"nll": math.nan} | state["meter"])
         self.memories = state["memories"]
 
 
-def cut_into_updates(n_batches: int, accumulate: int) -> list[range]:
+class FreedMemory(Observer):
+    """Returns freed memory to the system after each validation, and after so many seconds without one.
+
+    It takes a fifth of a second, and without it a training of hours holds all memory there is.
+    """
+
+    def __init__(self, seconds: float = 60.0) -> None:
+        self._seconds, self._returned = seconds, time.monotonic()
+
+    def on_update(self) -> None:
+        """Return it where it is time."""
+        if time.monotonic() - self._returned >= self._seconds:
+            self._return()
+
+    def on_validation(self, progress: Progress, validation: Validation) -> None:  # noqa: ARG002
+        """Return it."""
+        self._return()
+
+    def _return(self) -> None:
+        return_freed_memory()
+        self._returned = time.monotonic()
+
+
+def split_into_updates(n_batches: int, accumulate: int) -> list[range]:
     """Split the batches of an epoch, by index, into updates of `accumulate` batches; the last may have fewer."""
     return [range(i, min(i + accumulate, n_batches)) for i in range(0, n_batches, accumulate)]
 
@@ -293,16 +315,16 @@ def resume(trainer: Trainer, checkpoints: CheckpointStore, task: Task, log: Log)
 
 def new_trainer(task: Task, source: Path | None, processes: Processes, device: torch.device, log: Log) -> Trainer:
     """Build the network of a task, initialised from another run if there is one, and what trains it."""
-    config, plan = task.config, task.config.training
-    torch.manual_seed(plan.seed)
+    config, training = task.config, task.config.training
+    torch.manual_seed(training.seed)
     net = task.build().to(device)
     if source is not None:
         init_from(net, source, config, log)
-    if plan.compile:
+    if training.compile:
         compile_blocks(net)
     require_true_gradients()
-    optimizer = Optimizer(net, config.optimizer.ending_at(plan.max_steps, plan.max_minutes), plan.precision)
-    return Trainer(net, task.objective, optimizer, plan, processes)
+    schedule = config.optimizer.ending_at(training.max_steps, training.max_minutes)
+    return Trainer(net, task.objective, Optimizer(net, schedule, training.precision), training, processes)
 
 
 def long_for_a_cpu(trainer: Trainer, epoch: Epoch, n_updates: int) -> str:
@@ -311,13 +333,13 @@ def long_for_a_cpu(trainer: Trainer, epoch: Epoch, n_updates: int) -> str:
     The time is estimated from a forward and a backward pass of the largest batch, which change no weight; an epoch has
     `n_updates`.
     """
-    plan, progress, positions = trainer.plan, trainer.progress, epoch.positions
-    by_step = plan.max_steps and plan.max_steps - progress.step
-    by_epoch = plan.max_epochs and (plan.max_epochs - progress.epoch) * n_updates
+    training, progress, positions = trainer.training, trainer.progress, epoch.positions
+    by_step = training.max_steps and training.max_steps - progress.step
+    by_epoch = training.max_epochs and (training.max_epochs - progress.epoch) * n_updates
     left = min((limit for limit in (by_step, by_epoch) if limit is not None), default=0)
     n_positions = left / n_updates * int(positions.sum())
     work = n_positions * sum(p.numel() for p in trainer.net.parameters())
-    if trainer.device.type != "cpu" or plan.max_minutes is not None or work <= LONG_FOR_A_CPU:
+    if trainer.device.type != "cpu" or training.max_minutes is not None or work <= LONG_FOR_A_CPU:
         return ""
     batch = epoch[epoch.largest()]
     for _ in range(2):  # the first allocates and compiles
@@ -362,8 +384,8 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
             log("This training has reached its end: raise --training.max_steps (or what ended it) to train further")
         with processes.first_alone():
             epoch = task.sampler.epoch(trainer.progress.epoch)
-        n_updates = len(cut_into_updates(len(epoch), accumulate))
-        log(describe(task, trainer.net, epoch, n_updates, processes.size))
+        n_updates = len(split_into_updates(len(epoch), accumulate))
+        log(describe(task, trainer.net, trainer.optimizer, epoch, n_updates, processes.size))
         with explained_out_of_memory([epoch[epoch.largest()]], config.batch):
             if processes.is_first and (warning := long_for_a_cpu(trainer, epoch, n_updates)):
                 log(warning)
@@ -375,7 +397,7 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         del epoch  # as in `fit`
         if not processes.is_first:
             with graceful_interrupt() as interrupt:
-                trainer.fit(task.sampler, config.batch, interrupt=interrupt)
+                trainer.fit(task.sampler, config.batch, observers=[FreedMemory()], interrupt=interrupt)
             return
         folder = from_here(resumed or run_folder.create_run(config, *task.vocabularies()))
         if resumed is None:
@@ -391,26 +413,26 @@ def fit_and_save(
     trainer: Trainer, task: Task, folder: Path, checkpoints: CheckpointStore, n_updates: int, traced: bool
 ) -> None:
     """Train as the first process or the only one: validate, report, save, and test; an epoch has `n_updates`."""
-    plan, saving, best = task.config.training, task.config.checkpoint, folder / run_folder.WEIGHTS
-    step, scoring = trainer.progress.step, task.scoring
-    dev, validate = task.validation(trainer.net)
+    training, saving, best = task.config.training, task.config.checkpoint, folder / run_folder.WEIGHTS
+    step, (dev, validate) = trainer.progress.step, task.validation(trainer.net)
 
     def learned() -> dict[str, Tensor]:
         with trainer.optimizer.averaged():
             return trainer.net.state_dict()
 
-    weights = WeightStore(folder / run_folder.KEPT_WEIGHTS, saving.keep_best, saving.average_last, step, scoring)
+    weights = WeightStore(folder / run_folder.KEPT_WEIGHTS, saving.keep_best, saving.average_last, step, task.scoring)
     keeper = CheckpointKeeper(
-        checkpoints, weights, best, lambda: task.checked_on_resume() | trainer.state(), learned, plan.select_by, scoring
+        checkpoints, weights, best, lambda: task.checked_on_resume() | trainer.state(), learned, training.select_by
     )
     settings = (folder / run_folder.CONFIG).read_text(encoding="utf-8")
     observers = [
-        Terminal(plan, n_updates, task.unit, int(trainer.optimizer.skipped)),
+        Terminal(training, n_updates, task.unit, int(trainer.optimizer.skipped)),
         JsonlLog(folder / LOG, step),
         *task.observers(trainer.net, trainer.optimizer.averaged, folder, step),  # before what is resumed from is saved
         keeper,
         Decoration("TensorBoard", lambda: TensorBoardLog(folder, step, settings)),
         Decoration("a picture of its curves", lambda: CurvePicture(folder / LOG, folder / run_folder.CURVE)),
+        FreedMemory(),
     ]
     if traced:
         trace = folder / run_folder.TRACE
@@ -423,7 +445,7 @@ def fit_and_save(
                 observer.close()
             # stopped, or a validation failed, with which a resume then begins; not where it would always fail again
             is_sound = not trainer.optimizer.skipped_in_a_row
-            if interrupt.asked or (is_sound and trainer.progress.lacks_validation(plan)):
+            if interrupt.asked or (is_sound and trainer.progress.lacks_validation(training)):
                 keeper.save(trainer.progress.step)
                 command = f"{typed_command('train.py')} --resume {shlex.quote(str(folder))}"
                 print(f"\nStopped at step {trainer.progress.step:,}; resume with: {command}")
@@ -442,8 +464,8 @@ def fit_and_save(
 def main() -> None:
     """Train alone, or together with the other processes that torchrun has started."""
     arguments = read_arguments(sys.argv[1:])
-    plan = arguments.config.training
-    device = own_device(pick_device(plan.device, plan.precision))
+    training = arguments.config.training
+    device = own_device(pick_device(training.device, training.precision))
     keep_freed_memory()
     keep_compiled_kernels()
     with joined_processes(device) as processes:

@@ -45,13 +45,13 @@ def build_parser() -> Parser:
   python translate.py --input messages.po --output messages.ja.po   messages of a program: those without a translation
   cat notes.ja | python translate.py --run kftt_ja_en-20260101-120000 > notes.en
   python translate.py                                              interactive prompt
-  python translate.py "雨が降っています。" --n_best 4                the four best translations
+  python translate.py "雨が降っています。" --n-best 4                the four best translations
   python translate.py "雨が降っています。" --alternatives 5         likeliest tokens at each position
   python translate.py "雨が降っています。" --score "It is raining."
   python translate.py "雨が降っています。" --attention attention.html
   python translate.py "雨が降っています。" --explain page.html        how the model came to it, step by step
-  python translate.py --input notes.ja --format jsonl --alignment --log_probs
-  python translate.py --input notes.ja --sample --minimum_bayes_risk
+  python translate.py --input notes.ja --format jsonl --alignment --log-probs
+  python translate.py --input notes.ja --sample --minimum-bayes-risk
   python translate.py --input notes.ja --glossary terms.tsv
   python translate.py --input notes.ja --run pickles/ONE --run pickles/OTHER
 
@@ -65,7 +65,7 @@ success, 2 on a usage or input error, 130 after Ctrl-C.""",
     text = "kind of the texts, by a tag of the run's vocabulary, such as law; '' for none (default: the run's own)"
     files.add_argument("--tag", metavar="TAG", help=text)
     text = "spaces separate all words and marks of the texts, as in the training text; translations are alike"
-    files.add_argument("--pre_tokenized", action="store_true", help=text)
+    files.add_argument("--pre-tokenized", action="store_true", help=text)
     which = "run to use (default: the newest that reads the language); repeat for an ensemble"
     model = add_model_options(parser, which)
     text = "ctranslate2: --run is a folder written by `export.py --to ctranslate2`; scores are normalised without <unk>"
@@ -74,8 +74,8 @@ success, 2 on a usage or input error, 130 after Ctrl-C.""",
     text = "text, JSON Lines, or source words, target words and links (0-0 1-2) by attention, tab-separated"
     shown.add_argument("--format", choices=["text", "jsonl", "pharaoh"], default="text", help=text)
     text = "show the N best translations of each line; as text: line number, score and translation, tab-separated"
-    shown.add_argument("--n_best", type=int, metavar="N", default=1, help=text)
-    shown.add_argument("--log_probs", action="store_true", help="add each token's log-probability (jsonl)")
+    shown.add_argument("--n-best", type=int, metavar="N", default=1, help=text)
+    shown.add_argument("--log-probs", action="store_true", help="add each token's log-probability (jsonl)")
     shown.add_argument("--alignment", action="store_true", help="add the token alignment by attention (jsonl)")
     text = "draw the attention for one text and its translation or --score: FILE.html, an interactive page, or FILE.png"
     shown.add_argument("--attention", type=Path, metavar="FILE", help=text)

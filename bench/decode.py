@@ -93,7 +93,7 @@ def decoders(setting: Setting, job: Job) -> Iterator[tuple[int | None, int, Deco
         translator = our_translator(setting, job)
 
         def decode_ours(sources: list[list[int]]) -> list[list[int]]:
-            return [found[0].ids for found in translator.find([*map(translator.request, sources)])]
+            return [hypotheses[0].ids for hypotheses in translator.find([*map(translator.request, sources)])]
 
         yield None, job.threads, decode_ours
         return
@@ -101,14 +101,14 @@ def decoders(setting: Setting, job: Job) -> Iterator[tuple[int | None, int, Deco
     ids = id_of_each(tokenizers.tgt)
 
     def decode(model: ctranslate2.Translator, size: int, sources: list[list[int]]) -> list[list[int]]:
-        found = model.translate_batch(
+        translations = model.translate_batch(
             [tokenizers.src.tokens(source) for source in sources],
             beam_size=setting.beam,
             max_batch_size=size,
             min_decoding_length=job.n_tokens,
             max_decoding_length=job.n_tokens or LONGEST,
         )
-        return [[ids[token] for token in translation.hypotheses[0]] for translation in found]
+        return [[ids[token] for token in translation.hypotheses[0]] for translation in translations]
 
     for threads in {1, job.threads}:  # a second one may slow it down tenfold, if sentences are translated one by one
         model = ctranslate2.Translator(
@@ -118,9 +118,9 @@ def decoders(setting: Setting, job: Job) -> Iterator[tuple[int | None, int, Deco
             yield size, threads, partial(decode, model, size)
 
 
-def fastest(found: Sequence[Measurement]) -> Measurement:
+def fastest(measurements: Sequence[Measurement]) -> Measurement:
     """Return the measurement that counts, of several batch sizes, numbers of threads, passes or rounds."""
-    return max(found, key=lambda one: one.sentences_per_s)
+    return max(measurements, key=lambda measurement: measurement.sentences_per_s)
 
 
 def measure(setting: Setting, job: Job) -> Measurement:
@@ -128,16 +128,23 @@ def measure(setting: Setting, job: Job) -> Measurement:
     torch.set_num_threads(job.threads)
     keep_freed_memory()
     sources = job.sources if setting.batched else job.sources[:: -(-len(job.sources) // ONE_BY_ONE)]
-    found = []
+    measurements = []
     for batch, threads, decode in decoders(setting, job):
         for _ in range(PASSES):
             begin = time.perf_counter()
             translations = decode(sources) if setting.batched else [decode([source])[0] for source in sources]
             seconds = time.perf_counter() - begin
-            speeds = len(sources) / seconds, sum(map(len, translations)) / seconds
-            peak = peak_memory(torch.device("cpu")) / 2**20
-            found.append(Measurement(setting, batch, threads, *speeds, peak, translations))
-    return fastest(found)
+            measurement = Measurement(
+                setting,
+                batch,
+                threads,
+                sentences_per_s=len(sources) / seconds,
+                tokens_per_s=sum(map(len, translations)) / seconds,
+                peak_mib=peak_memory(torch.device("cpu")) / 2**20,
+                translations=translations,
+            )
+            measurements.append(measurement)
+    return fastest(measurements)
 
 
 def all_settings(names: Sequence[str]) -> list[Setting]:
@@ -158,18 +165,18 @@ def summary(measurements: Sequence[Measurement], bleu: Callable[[Measurement], f
     Where translations end by themselves, so that there is a `bleu`: also BLEU, and the share of sentences that our
     greedy search in single precision and another translate identically, token for token.
     """
-    found, figures = {one.setting: one for one in measurements}, {}
-    ours = found[Setting(OURS, "fp32", 1, True)].translations
-    for s, one in found.items():
+    by_setting, figures = {m.setting: m for m in measurements}, {}
+    ours = by_setting[Setting(OURS, "fp32", 1, True)].translations
+    for s, measurement in by_setting.items():
         search = f"{'greedy' if s.beam == 1 else f'beam{s.beam}'}_{'batched' if s.batched else 'single'}"
         if s.system == OURS:
-            base = found[replace(s, system=CTRANSLATE2, precision="float32")]
-            figures[f"{s.precision}_{search}_x"] = one.sentences_per_s / base.sentences_per_s
+            base = by_setting[replace(s, system=CTRANSLATE2, precision="float32")]
+            figures[f"{s.precision}_{search}_x"] = measurement.sentences_per_s / base.sentences_per_s
         if bleu and s.batched and s.system != RECOMPUTING:
-            figures[f"{s.system.lower()}_{s.precision}_{search}_bleu"] = bleu(one)
+            figures[f"{s.system.lower()}_{s.precision}_{search}_bleu"] = bleu(measurement)
         if bleu and s.batched and s.beam == 1:
             name = s.precision if s.system == OURS else s.system.lower().replace(" ", "_")
-            figures[f"greedy_equal_{name}"] = sum(map(list.__eq__, ours, one.translations)) / len(ours)
+            figures[f"greedy_equal_{name}"] = sum(map(list.__eq__, ours, measurement.translations)) / len(ours)
     return figures
 
 
@@ -198,15 +205,15 @@ def main() -> None:
     arguments = build_parser().parse_args()
     require_options_at_least(arguments, sentences=1, rounds=1, threads=1, tokens=0)
     run = load_run(find_run(arguments.run), torch.device("cpu"))
-    if arguments.tokens > (most := run.config.model.max_length):
-        raise ValueError(f"--tokens {arguments.tokens}: this run generates at most {most}, </s> included")
+    if arguments.tokens > (max_length := run.config.model.max_length):
+        raise ValueError(f"--tokens {arguments.tokens}: this run generates at max_length {max_length}, </s> included")
     corpus = prepare_to_score(run.config.data)
     text = read_parallel(corpus.test)[: arguments.sentences]
     sources = [ids[: run.window - 1] for ids in run.tokenizers.src.encode(text.src)]
     metric = corpus_metrics(corpus)["BLEU"]
 
-    def bleu(found: Measurement) -> float:
-        return metric.corpus_score(run.tokenizers.tgt.decode(found.translations), [text.tgt]).score
+    def bleu(measurement: Measurement) -> float:
+        return metric.corpus_score(run.tokenizers.tgt.decode(measurement.translations), [text.tgt]).score
 
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as folder:
@@ -215,18 +222,18 @@ def main() -> None:
         job = Job(run.folder, exported, sources, arguments.tokens, arguments.threads)
         names = precisions(arguments.precisions, ("bf16", "int8"), run.config.model.d_model, learning=False)
         rounds = in_rounds(all_settings(names), lambda setting: in_own_process(measure, setting, job), arguments.rounds)
-    measurements = [fastest(found) for found in rounds.values()]
-    about = {
+    measurements = [fastest(measured) for measured in rounds.values()]
+    record = {
         "name": run.config.name,
         "sentences": len(sources),
         "source_tokens": round(sum(map(len, sources)) / len(sources), 1),
         "tokens": arguments.tokens,
         "machine": machine(torch.device("cpu")),
-        "measurements": [{k: v for k, v in asdict(one).items() if k != "translations"} for one in measurements],
+        "measurements": [{k: v for k, v in asdict(m).items() if k != "translations"} for m in measurements],
     }
-    print(decode_table([about]))
+    print(decode_table([record]))
     # with forced lengths, ours ends with </s> where theirs has one more token
-    publish(summary(measurements, None if arguments.tokens else bleu), about, arguments.json)
+    publish(summary(measurements, None if arguments.tokens else bleu), record, arguments.json)
 
 
 if __name__ == "__main__":

@@ -99,12 +99,12 @@ class TinyTraining:
         """Train to the end; return the output."""
         process = self.start(prepare)
         try:
-            found = process.wait(PATIENCE)
+            ended_with = process.wait(PATIENCE)
         finally:
             process.kill()
         output = (self.folder / "output.txt").read_text(encoding="utf-8", errors="replace")
-        if found != status or "Traceback" in output:
-            raise ValueError(f"train.py ended with status {found} instead of {status}: {output[-2000:]}")
+        if ended_with != status or "Traceback" in output:
+            raise ValueError(f"train.py ended with status {ended_with} instead of {status}: {output[-2000:]}")
         return output
 
     def kill_after(self, wait: Callable[[subprocess.Popen[bytes]], object]) -> bool:
@@ -148,14 +148,14 @@ def values(of: Any, name: str = "") -> Iterator[tuple[str, object]]:
 
 def differences(ours: Any, theirs: Any) -> list[str]:
     """Return the names of all values that are not bit-identical, ignoring times."""
-    one, other = dict(values(ours)), dict(values(theirs))
-    return [name for name in one | other if one.get(name) != other.get(name)]
+    mine, others = dict(values(ours)), dict(values(theirs))
+    return [name for name in mine | others if mine.get(name) != others.get(name)]
 
 
 def compare(training: TinyTraining, reference: Mapping[str, Any]) -> None:
     """Check that a training has ended as the undisturbed one."""
-    if found := differences(training.outcome(), reference):
-        raise ValueError(f"{len(found)} values differ from the undisturbed training: {', '.join(found[:8])}")
+    if differing := differences(training.outcome(), reference):
+        raise ValueError(f"{len(differing)} values differ from the undisturbed training: {', '.join(differing[:8])}")
 
 
 def survive_kills(folder: Path, n: int, reference: Mapping[str, Any], seconds: float, seed: int) -> dict[str, int]:

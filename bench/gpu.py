@@ -70,7 +70,7 @@ FULL = Scale(
     trunk_steps=None,
     start=15,
     test=110,
-    tried=("--beams", "4", "8", "--length_penalties", "0.6", "1", "1.4", "--limit", "300"),
+    tried=("--beams", "4", "8", "--length-penalties", "0.6", "1", "1.4", "--limit", "300"),
     tokenized="kftt/tok/kyoto-test.en",
 )
 SMALL = Scale(
@@ -97,7 +97,7 @@ SMALL = Scale(
     trunk_steps=20,
     start=0,
     test=0,
-    tried=("--beams", "1", "2", "--length_penalties", "1", "--limit", "20"),
+    tried=("--beams", "1", "2", "--length-penalties", "1", "--limit", "20"),
     tokenized="embedded/kyoto-test.en",
 )
 
@@ -173,8 +173,8 @@ class Bench:
 
     def runs(self) -> dict[str, Path]:
         """Return the folders of the trainings that have begun, by name."""
-        found = {name: runs_named(name, self.pickles) for name in (TRUNK, *DIRECTIONS)}
-        return {name: folders[0] for name, folders in found.items() if folders}
+        begun = {name: runs_named(name, self.pickles) for name in (TRUNK, *DIRECTIONS)}
+        return {name: folders[0] for name, folders in begun.items() if folders}
 
     def training_seconds(self) -> float:
         """Return what is left for training once the branches have begun."""
@@ -193,7 +193,7 @@ class Bench:
             self.finish("tests", self.start("tests", "-m", "pytest", "-q", "-m", "gpu", *TESTS), MAY_FAIL)
             self.finish("prepare", preparing)
         if speed:
-            measured = ["--warm_up", "0", "--seconds", f"{speed}", "--rounds", "1"]  # after some steps
+            measured = ["--warm-up", "0", "--seconds", f"{speed}", "--rounds", "1"]  # after some steps
             measured += ["--device", scale.device, "--config", str(settings), "--json", str(self.speeds)]
             self.finish("speed", self.start("speed", "-m", "bench.train", *measured), MAY_FAIL)
         if (left := self.training_seconds() - scale.start) <= 0:
@@ -209,9 +209,9 @@ class Bench:
             options = as_options({**until, **alone, **scale.branch})
             branches[name] = ["train.py", "--branch", str(folder), "--name", name, *options]
         self.both("", branches)
-        found = self.runs()
-        self.both("_tune", {n: ["evaluate.py", "tune", str(found[n]), *scale.tried, "--save"] for n in DIRECTIONS})
-        self.both("_test", {n: ["train.py", "--resume", str(found[n])] for n in DIRECTIONS})  # ended, so that it tests
+        runs = self.runs()
+        self.both("_tune", {n: ["evaluate.py", "tune", str(runs[n]), *scale.tried, "--save"] for n in DIRECTIONS})
+        self.both("_test", {n: ["train.py", "--resume", str(runs[n])] for n in DIRECTIONS})  # ended, so that it tests
 
     def train_trunk(self, settings: Path, end: float) -> None:
         """Train the trunk until a time of the monotonic clock, or for a number of updates if the scale gives one."""
@@ -238,18 +238,18 @@ class Bench:
 
     def results(self) -> dict[str, Any]:
         """Return speed and scores of all trainings."""
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         for name, folder in self.runs().items():
             reports = [report for _, report in read_log(folder / LOG) if report["kind"] == "train"]
             speed = median(report["tokens_per_second"] for report in reports)
-            found[name] = {"tokens_per_second": speed, "target_tokens": reports[-1]["target_tokens"]}
+            results[name] = {"tokens_per_second": speed, "target_tokens": reports[-1]["target_tokens"]}
             if name in DIRECTIONS:
-                found[name] |= read_json(folder / TEST)
+                results[name] |= read_json(folder / TEST)
                 if DIRECTIONS[name][1] == "en":
                     said = (folder / TRANSLATIONS).read_text(encoding="utf-8").split("\n")[:-1]  # perhaps nothing
                     words = moses_words(said)
-                    found[name]["nymwa"] = multi_bleu(words, read_lines(self.corpus / self.scale.tokenized))
-        return found
+                    results[name]["nymwa"] = multi_bleu(words, read_lines(self.corpus / self.scale.tokenized))
+        return results
 
     def keep(self) -> None:
         """Put logs, curves and translations into an archive, and the weights in bfloat16 beside it."""
@@ -269,28 +269,28 @@ class Bench:
             half = self.out / f"{name}.safetensors"
             write_weights({key: low[id(tensor)] for key, tensor in weights.items()}, half, read_rank(best))
 
-    def publish(self, about: Mapping[str, Any], file: Path | None) -> None:
+    def publish(self, record: Mapping[str, Any], file: Path | None) -> None:
         """Print the tables and the figures, and write them."""
         results = self.results()
-        about = {**about, "seconds": time.monotonic() - self.begin, "runs": results}
+        record = {**record, "seconds": time.monotonic() - self.begin, "runs": results}
         tables = [table(results)]
         if self.speeds.exists():
-            about["speed"] = read_json(self.speeds)
-            tables.append(train_table([about["speed"]]))
+            record["speed"] = read_json(self.speeds)
+            tables.append(train_table([record["speed"]]))
         shown = "\n\n".join(tables)
         write_text(self.out / "table.md", shown + "\n")
         print(shown)
         figures = {f"{name}_bleu": results[name]["bleu"] for name in DIRECTIONS}
-        publish(figures, about, file or self.out / "result.json")
+        publish(figures, record, file or self.out / "result.json")
 
 
 def table(results: Mapping[str, Any]) -> str:
     """Return what a reader wants to know first, in Markdown."""
     rows = []
-    for name, one in results.items():
-        scores = [f"{one[score]:.2f}" if score in one else "" for score in ("bleu", "chrf")]
-        scores.append(one.get("nymwa", "").partition(",")[0].removeprefix("BLEU = "))
-        rows.append(f"{name} | {one['target_tokens']:,} | {one['tokens_per_second']:,.0f} | {' | '.join(scores)}")
+    for name, result in results.items():
+        scores = [f"{result[score]:.2f}" if score in result else "" for score in ("bleu", "chrf")]
+        scores.append(result.get("nymwa", "").partition(",")[0].removeprefix("BLEU = "))
+        rows.append(f"{name} | {result['target_tokens']:,} | {result['tokens_per_second']:,.0f} | {' | '.join(scores)}")
     return markdown("run | target tokens | tokens/s | BLEU | chrF2 | BLEU as nymwa counts", rows)
 
 
@@ -307,8 +307,8 @@ def main() -> None:
         bench.train(arguments.archive, 0 if small else arguments.speed)
     finally:
         bench.keep()
-    about = {"commit": own_commit(), "machine": machine(device), "torch": torch.__version__, "product_gflops": peak}
-    bench.publish(about, arguments.json)
+    record = {"commit": own_commit(), "machine": machine(device), "torch": torch.__version__, "product_gflops": peak}
+    bench.publish(record, arguments.json)
 
 
 if __name__ == "__main__":

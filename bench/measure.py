@@ -16,7 +16,7 @@ from tqdm import tqdm
 from config.model import TransformerConfig
 from layers.packed import multiplies_int8
 from utils import device as device_module
-from utils.command import Parser, print_above_bars
+from utils.command import Parser, option_of, print_above_bars
 from utils.device import WORTH_IT, synchronize
 from utils.file import require_outputs, write_json
 
@@ -41,7 +41,7 @@ def benchmark_parser(name: str, description: str, examples: str, **numbers: tupl
     )
     for option, (default, text) in numbers.items():
         text = f"{text} (default: {default:,})"
-        parser.add_argument(f"--{option}", type=type(default), default=default, metavar="N", help=text)
+        parser.add_argument(option_of(option), type=type(default), default=default, metavar="N", help=text)
     parser.add_argument("--json", type=_new_file, metavar="FILE", help="write all figures to this file")
     return parser
 
@@ -62,16 +62,16 @@ def in_own_process(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
 
 def in_rounds(settings: Sequence[S], measure: Callable[[S], T], rounds: int) -> dict[S, list[T]]:
     """Measure the settings in turns, so that a machine that slows down in the meantime slows all of them."""
-    found: dict[S, list[T]] = {setting: [] for setting in settings}
+    results: dict[S, list[T]] = {setting: [] for setting in settings}
     with tqdm(total=rounds * len(settings), unit="measurement", disable=None) as bar:
         for _ in range(rounds):
             for setting in settings:
                 if bar.disable:  # no terminal
-                    print_above_bars(f"{sum(map(len, found.values())) + 1} of {bar.total}: {setting}")
+                    print_above_bars(f"{sum(map(len, results.values())) + 1} of {bar.total}: {setting}")
                 bar.set_postfix_str(str(setting))
-                found[setting].append(measure(setting))
+                results[setting].append(measure(setting))
                 bar.update()
-    return found
+    return results
 
 
 def product_peak(dtype: torch.dtype, device: torch.device = _CPU) -> float:
@@ -110,12 +110,12 @@ def precisions(asked: Sequence[Low] | None, candidates: Sequence[Low], d_model: 
     return [*kept, "fp32"]
 
 
-def publish(figures: Mapping[str, float | str], about: Mapping[str, object], file: Path | None) -> None:
-    """Print figures as `name=value name=value`, and write them to a file, if one is given, with what they are about."""
+def publish(figures: Mapping[str, float | str], record: Mapping[str, object], file: Path | None) -> None:
+    """Print figures as `name=value name=value`, and write them to a file, if one is given, beside what was measured."""
     shown = (f"{name}={f'{value:.3f}' if isinstance(value, float) else value}" for name, value in figures.items())
     print("\n" + " ".join(shown))
     if file is not None:
-        write_json(file, {**about, "figures": figures})
+        write_json(file, {**record, "figures": figures})
 
 
 def training_flops(

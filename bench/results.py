@@ -109,9 +109,9 @@ def published_table(folder: Path = RESULTS) -> str:
     return markdown("run | published BLEU | by | counted on | BLEU here | difference", rows)
 
 
-def measured(kind: str) -> list[Result]:
+def measured(benchmark: str) -> list[Result]:
     """Return what a benchmark has left in figure/bench/."""
-    return [read_json(file) for file in sorted(MEASURED.glob(f"{kind}_*.json"))]
+    return [read_json(file) for file in sorted(MEASURED.glob(f"{benchmark}_*.json"))]
 
 
 def decode_table(results: Iterable[Result]) -> str:
@@ -120,13 +120,13 @@ def decode_table(results: Iterable[Result]) -> str:
     for result in results:
         forced = f", {result['tokens']} tokens forced" if result["tokens"] else ""
         name = f"`{result['name']}`{forced}; {result['machine']}"
-        found = {tuple(row["setting"].values()): row["sentences_per_s"] for row in result["measurements"]}
-        for batched, beam in sorted({(batched, beam) for _, _, beam, batched in found}, key=lambda s: (not s[0], s[1])):
-            base = found["CTranslate2", "float32", beam, batched]
-            search = f"{'greedy' if beam == 1 else f'beam {beam}'}, {'batched' if batched else 'one by one'}"
-            ours = [found.get((*system, beam, batched)) for system in OURS]
-            speeds = ["" if speed is None else f"{speed:.1f} ({speed / base:.2f} x)" for speed in ours]
-            rows.append(" | ".join([name, search, f"{base:.1f}", *speeds]))
+        speeds = {tuple(row["setting"].values()): row["sentences_per_s"] for row in result["measurements"]}
+        for single, beam in sorted({(not batched, beam) for _, _, beam, batched in speeds}):
+            base = speeds["CTranslate2", "float32", beam, not single]
+            search = f"{'greedy' if beam == 1 else f'beam {beam}'}, {'one by one' if single else 'batched'}"
+            ours = [speeds.get((*system, beam, not single)) for system in OURS]
+            ratios = ["" if speed is None else f"{speed:.1f} ({speed / base:.2f} x)" for speed in ours]
+            rows.append(" | ".join([name, search, f"{base:.1f}", *ratios]))
     systems = "CTranslate2 float32 | without caches | ours fp32 | ours bf16 | ours int8"
     return markdown(f"run, its test set; machine | search | {systems}", rows)
 
@@ -135,11 +135,11 @@ def train_table(results: Iterable[Result]) -> str:
     """Return a row for each setting that bench.train has measured; "ours is": the ratio of our fastest."""
     rows = []
     for result in results:
-        speeds = [(found["tokens_per_s"], found["setting"]) for found in result["measurements"]]
+        speeds = [(m["tokens_per_s"], m["setting"]) for m in result["measurements"]]
         own = [(speed, s) for speed, s in speeds if s["system"] == "miyako" and not s.get("without")] or speeds
-        ours = {s["precision"]: speed for speed, s in sorted(own, key=lambda one: one[0])}
-        for found in result["measurements"]:
-            setting, precision, speed = found["setting"], found["setting"]["precision"], found["tokens_per_s"]
+        ours = {s["precision"]: speed for speed, s in sorted(own, key=lambda measured: measured[0])}
+        for m in result["measurements"]:
+            setting, precision, speed = m["setting"], m["setting"]["precision"], m["tokens_per_s"]
             used = speed * result["mflop_per_target_token"] / (result["product_gflops"][precision] * 1e3)
             cells = (
                 f"`{result['name']}`, {result['machine']}",
@@ -150,9 +150,9 @@ def train_table(results: Iterable[Result]) -> str:
                 f"{max(ours.values()) / speed:.2f} x",
                 f"{ours[precision] / speed:.2f} x" if precision in ours else "",
                 f"{used:.0%}",
-                "" if found["padding"] is None else f"{found['padding']:.1%}",
-                ", ".join(f"{found['part_ms'][part]:.0f}" for part in RANGES if part in found["part_ms"]),
-                f"{found['peak_mib']:,.0f}",
+                "" if m["padding"] is None else f"{m['padding']:.1%}",
+                ", ".join(f"{m['part_ms'][part]:.0f}" for part in RANGES if part in m["part_ms"]),
+                f"{m['peak_mib']:,.0f}",
             )
             rows.append(" | ".join(cells))
     compared = "target tokens/s | ours is | in the same precision | of the peak"
@@ -170,8 +170,8 @@ def translations_page(folder: Path = RESULTS) -> str:
     for result, *_ in read_results(folder, of_translators=True):
         if samples := result.get("samples"):
             lines += ["", f"## `{result['name']}` ({result['corpus']}, {result['direction'].replace('-', '→')})", ""]
-            for one in spread(samples, SHOWN):
-                lines += [f"- {one['source']}", f"  - **{one['translation']}**", f"  - {one['reference']}"]
+            for sample in spread(samples, SHOWN):
+                lines += [f"- {sample['source']}", f"  - **{sample['translation']}**", f"  - {sample['reference']}"]
     return "\n".join(lines) + "\n"
 
 

@@ -92,16 +92,16 @@ async def besiege(
     """Send requests from `clients` clients for `seconds` seconds; return all answers and the time until the last."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, limits=limits) as client:
-        begin, found = time.perf_counter(), list[Answer]()
+        begin, answers = time.perf_counter(), list[Answer]()
 
         async def keep_asking(first: int) -> None:
             for i in count(first, clients):  # no two clients send the same text at a time
                 if time.perf_counter() - begin >= seconds:
                     break
-                found.append(await ask(client, direction, texts[i % len(texts)]))
+                answers.append(await ask(client, direction, texts[i % len(texts)]))
 
         await asyncio.gather(*map(keep_asking, range(clients)))
-        return found, time.perf_counter() - begin
+        return answers, time.perf_counter() - begin
 
 
 def checked(
@@ -141,10 +141,10 @@ def measure(
 ) -> list[Measurement]:
     """Measure the same server with each number of clients."""
     translator = build_translator([run], precision="fp32" if precision == "fp32" else "bf16")
-    offline = dict(zip(texts, (found.text for found in translator.translate(texts)), strict=True))
+    offline = dict(zip(texts, (translation.text for translation in translator.translate(texts)), strict=True))
     direction = {"source": run.config.data.src_lang, "target": run.config.data.tgt_lang}
     measurements = []
-    with served(run.folder, "--precision", precision, "--queue_texts", str(max(512, *clients))) as url:
+    with served(run.folder, "--precision", precision, "--queue-texts", str(max(512, *clients))) as url:
         asyncio.run(besiege(url, direction, texts, max(clients), min(2, seconds)))  # warm-up
         for n in clients:
             print(f"{n} clients for {seconds:g} seconds", flush=True)
@@ -155,11 +155,12 @@ def measure(
 
 def figures(measurements: Sequence[Measurement]) -> dict[str, float]:
     """Return the figures of one client and of many."""
-    one, many = measurements
+    single, many = measurements
     speeds, faults = ("sentences_per_s", "p50_ms", "p99_ms"), ("errors", "mixed_up", "differing", "ties")
-    found = {"together_x": many.sentences_per_s / one.sentences_per_s}
-    found |= {name: getattr(many, name) for name in speeds} | {f"one_{name}": getattr(one, name) for name in speeds}
-    return found | {name: float(getattr(one, name) + getattr(many, name)) for name in faults}
+    together = {"together_x": many.sentences_per_s / single.sentences_per_s}
+    together |= {name: getattr(many, name) for name in speeds}
+    together |= {f"one_{name}": getattr(single, name) for name in speeds}
+    return together | {name: float(getattr(single, name) + getattr(many, name)) for name in faults}
 
 
 def build_parser() -> Parser:
@@ -190,7 +191,7 @@ def main() -> None:
     if len(texts) < arguments.clients:
         raise ValueError(f"{len(texts)} sentences are too few for --clients {arguments.clients}: each needs its own")
     measurements = measure(run, texts, [1, arguments.clients], arguments.seconds, arguments.precision)
-    about = {
+    record = {
         "name": run.folder.name,
         "corpus": corpus.name,
         "beam_size": run.config.search.beam_size,
@@ -200,7 +201,7 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "measurements": [measurement._asdict() for measurement in measurements],
     }
-    publish(figures(measurements), about, arguments.json)
+    publish(figures(measurements), record, arguments.json)
 
 
 if __name__ == "__main__":

@@ -64,9 +64,9 @@ COMPARED = TranslationConfig(  # with the other toolkits, whose settings in peer
     training=TranslationTrainingConfig(label_smoothing=0.1),
 )
 ON_A_GPU = "kftt_ja_en"  # the preset measured there
-WARM_UP, LONG_WARM_UP = 3, 30  # fewest steps that do not count; more if each shape needs compilation
+WARM_UP, LONG_WARM_UP = 3, 30  # steps at least that do not count; more if each shape needs compilation
 ON_CUDA = 40  # batches, at random, which come again and again: each is recorded or compiled for before the time counts
-PEER_WARM_UP = 3  # fewest log lines that do not count
+PEER_WARM_UP = 3  # log lines at least that do not count
 PROFILED = 5  # steps whose parts are profiled
 
 Step = Callable[[Batch], object]
@@ -203,9 +203,9 @@ def our_step(config: TranslationConfig, model: nn.Module, setting: Setting) -> S
     precision: Precision = "bf16" if setting.precision == "bf16" else "fp32"
     if setting.compiled:
         compile_blocks(model)
-    plan = replace(config.training, precision=precision, compile=setting.compiled)
-    optimizer = Optimizer(model, config.optimizer.ending_at(plan.max_steps, plan.max_minutes), precision)
-    trainer = Trainer(model, TranslationObjective(plan.label_smoothing, plan.r_drop), optimizer, plan)
+    training = replace(config.training, precision=precision, compile=setting.compiled)
+    optimizer = Optimizer(model, config.optimizer.ending_at(training.max_steps, training.max_minutes), precision)
+    trainer = Trainer(model, TranslationObjective(training.label_smoothing, training.r_drop), optimizer, training)
     return lambda batch: trainer.train_step([batch])
 
 
@@ -287,21 +287,21 @@ def logged_rate(lines: Iterable[str], peer: Peer, job: Job, last_lines: deque[st
     n, last, warm = 0, 0.0, 0.0
     for line in lines:
         last_lines.append(line.strip())
-        if found := re.search(peer.rate, line):
+        if rate := re.search(peer.rate, line):
             now = time.perf_counter()
             if n >= PEER_WARM_UP and last >= warm:
-                work, covered = work + float(found[1]) * (now - last), covered + now - last
+                work, covered = work + float(rate[1]) * (now - last), covered + now - last
             n, last, warm = n + 1, now, warm if n else now + job.warm_up
             if covered >= job.seconds:
                 return work / covered
     raise ValueError(f"ended after {covered:.0f} of {job.seconds:.0f} seconds")
 
 
-def timed(step: Step, source: Iterator[Batch], job: Job, fewest: int) -> float:
-    """Return target tokens per second, batching included, after a warm-up of at least `fewest` steps."""
-    for seconds, least in ((job.warm_up, fewest), (job.seconds, 1)):
+def timed(step: Step, source: Iterator[Batch], job: Job, min_steps: int) -> float:
+    """Return target tokens per second, batching included, after a warm-up of at least `min_steps` steps."""
+    for seconds, enough in ((job.warm_up, min_steps), (job.seconds, 1)):
         tokens, n_steps, begin = 0, 0, time.perf_counter()
-        while n_steps < least or time.perf_counter() < begin + seconds:
+        while n_steps < enough or time.perf_counter() < begin + seconds:
             batch = next(source)
             step(batch)
             tokens, n_steps = tokens + batch.target_tokens, n_steps + 1
@@ -328,8 +328,9 @@ def measure(setting: Setting, job: Job) -> Measurement:
     torch.set_num_threads(job.threads)
     torch.manual_seed(1)
     on_cuda, config, batch = job.device.type == "cuda", job.config, job.config.batch
-    most = setting.tokens_per_batch, batch.max_tokens
-    sampler = BucketSampler(job.pairs, *most, 1, batch.length_multiple, batch.sentences_per_batch)
+    sampler = BucketSampler(
+        job.pairs, setting.tokens_per_batch, batch.max_tokens, 1, batch.length_multiple, batch.sentences_per_batch
+    )
     batches: Iterator[Batch] = (batch for n in itertools.count() for batch in sampler.epoch(n))
     warm_up = LONG_WARM_UP if setting.compiled else WARM_UP
     if on_cuda:
@@ -356,17 +357,17 @@ def measure_all(settings: Sequence[Setting], job: Job, rounds: int) -> list[Meas
 
     def measured(setting: Setting) -> Measurement | None:
         try:
-            found = in_own_process(measure, setting, job)
+            measurement = in_own_process(measure, setting, job)
         except RuntimeError as error:
             if not setting.compiled and job.device.type == "cpu":
                 raise
             print_above_bars(f"{setting}: left out, {error}")
             return None
-        print_above_bars(f"{setting}: {found.tokens_per_s:,.0f} target tokens per second")
-        return found
+        print_above_bars(f"{setting}: {measurement.tokens_per_s:,.0f} target tokens per second")
+        return measurement
 
-    every = ([one for one in found if one] for found in in_rounds(settings, measured, rounds).values())
-    return [max(found, key=lambda one: one.tokens_per_s) for found in every if found]
+    by_setting = ([m for m in results if m] for results in in_rounds(settings, measured, rounds).values())
+    return [max(results, key=lambda m: m.tokens_per_s) for results in by_setting if results]
 
 
 def all_settings(job: Job, names: Sequence[str], compiled: bool, without: Sequence[str] = ()) -> list[Setting]:
@@ -388,7 +389,7 @@ def all_settings(job: Job, names: Sequence[str], compiled: bool, without: Sequen
 def summary(measurements: Sequence[Measurement]) -> dict[str, float]:
     """Return all speeds by names for a line of name=value pairs."""
     figures = {}
-    for s, speed in ((one.setting, one.tokens_per_s) for one in measurements):
+    for s, speed in ((m.setting, m.tokens_per_s) for m in measurements):
         without = f"_without_{s.without}" if s.without else ""
         name = f"{s.system.lower().replace('.', '_')}_{s.precision}{'_compiled' * s.compiled}{without}_tokens_per_s"
         figures[name] = speed
@@ -404,7 +405,7 @@ def build_parser() -> Parser:
   python -m bench.train --archive small_parallel_enja.tar.xz --joeynmt VENV --eole VENV --json train.json
   python -m bench.train --compile                            with torch.compile too (needs a C++ compiler)
   python -m bench.train --without byte_dropout               what a part of it is worth
-  python -m bench.train --warm_up 1 --seconds 5 --rounds 1   a quick look
+  python -m bench.train --warm-up 1 --seconds 5 --rounds 1   a quick look
   GOMP_SPINCOUNT=300000 python -m bench.train --busy 1       beside another program, with the spinning of libgomp itself
   python -m bench.train --config kftt_ja_en                  this project alone, with the settings of a preset
   python -m bench.train --device cuda                        kftt_ja_en: kernel by kernel, by CUDA graphs, compiled""",
@@ -465,8 +466,18 @@ def prepare(arguments: Namespace, folder: Path) -> tuple[Job, float]:
     vocabs = len(tokenizers.src), len(tokenizers.tgt)
     src, tgt = (side.lengths.astype(np.int64) + 1 for side in train)
     flops_per_token = float(training_flops(config.model, vocabs[1], src, tgt).sum() / tgt.sum())
-    durations = arguments.warm_up, arguments.seconds
-    return Job(config, train, vocabs, device, arguments.threads, *durations, folder, peers), flops_per_token
+    job = Job(
+        config,
+        pairs=train,
+        vocabs=vocabs,
+        device=device,
+        threads=arguments.threads,
+        warm_up=arguments.warm_up,
+        seconds=arguments.seconds,
+        texts=folder,
+        peers=peers,
+    )
+    return job, flops_per_token
 
 
 def main() -> None:
@@ -484,7 +495,7 @@ def main() -> None:
             measurements = measure_all(settings, job, arguments.rounds)
     if not measurements:
         raise ValueError("nothing could be measured: see the lines above")
-    about = {
+    record = {
         "name": arguments.corpus or job.config.name,
         "machine": machine(job.device),
         "warm_up": arguments.warm_up,
@@ -495,10 +506,10 @@ def main() -> None:
         "vocab": job.vocabs[1],
         "mflop_per_target_token": flops_per_token / 1e6,
         "product_gflops": peaks,
-        "measurements": [asdict(found) for found in measurements],
+        "measurements": [asdict(measurement) for measurement in measurements],
     }
-    print(train_table([about]))
-    publish(summary(measurements), about, arguments.json)
+    print(train_table([record]))
+    publish(summary(measurements), record, arguments.json)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from config.group import Group, bounded
+from config.bound import Config, bounded
 from const.corpora import CORPORA
 from const.token import SPECIAL_TOKENS
 
@@ -44,7 +44,7 @@ def require_language(**codes: str) -> None:
 
 
 @dataclass(frozen=True)
-class CleanConfig(Group):
+class CleanConfig(Config):
     """Which pairs of the training text are dropped. Pairs with an empty side always are.
 
     Args:
@@ -57,14 +57,14 @@ class CleanConfig(Group):
             keeps all.
     """
 
-    max_chars: int | None = bounded(1000, least=1)
-    max_length_ratio: float | None = bounded(4.0, least=1)
+    max_chars: int | None = bounded(1000, ge=1)
+    max_length_ratio: float | None = bounded(4.0, ge=1)
     drop_duplicates: bool = True
-    max_pairs: int | None = bounded(None, least=1)
+    max_pairs: int | None = bounded(None, ge=1)
 
 
 @dataclass(frozen=True)
-class DataConfig(Group):
+class DataConfig(Config):
     """Which parallel corpus to use, in which direction.
 
     Args:
@@ -157,7 +157,7 @@ class DataConfig(Group):
 
 
 @dataclass(frozen=True)
-class MonolingualConfig(Group):
+class MonolingualConfig(Config):
     """Which monolingual text to use.
 
     Args:
@@ -189,7 +189,7 @@ class MonolingualConfig(Group):
 
 
 @dataclass(frozen=True)
-class LabelledConfig(Group):
+class LabelledConfig(Config):
     """Texts and their labels, line by line in two files.
 
     Args:
@@ -210,7 +210,7 @@ class LabelledConfig(Group):
 
 
 @dataclass(frozen=True)
-class TokenizerConfig(Group):
+class TokenizerConfig(Config):
     """How text is tokenised; always learned from training text alone.
 
     Args:
@@ -231,13 +231,13 @@ class TokenizerConfig(Group):
     """
 
     kind: Literal["unigram", "bpe", "word"] = "unigram"
-    vocab_size: int = bounded(8000, least=1)
+    vocab_size: int = bounded(8000, ge=1)
     joint: bool = True
-    character_coverage: float = bounded(0.9995, least=0.98, most=1)
+    character_coverage: float = bounded(0.9995, ge=0.98, le=1)
     normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "identity"
     lowercase: bool = False
-    min_freq: int = bounded(2, least=1)
-    sampling: float = bounded(0.0, least=0, most=1, hint="0: no sampling")
+    min_freq: int = bounded(2, ge=1)
+    sampling: float = bounded(0.0, ge=0, le=1, hint="0: no sampling")
     tag: bool = False
 
     def check(self) -> None:
@@ -259,7 +259,7 @@ class TokenizerConfig(Group):
 
 
 @dataclass(frozen=True)
-class MaskingConfig(Group):
+class MaskingConfig(Config):
     """What is hidden, and whether sentences come in pairs.
 
     Args:
@@ -269,7 +269,7 @@ class MaskingConfig(Group):
         next_sentence: examples are two sentences, of which the second follows the first or comes from elsewhere.
     """
 
-    rate: float = bounded(0.15, above=0, below=1)
+    rate: float = bounded(0.15, gt=0, lt=1)
     whole_words: bool = False
     next_sentence: bool = True
 
@@ -282,7 +282,7 @@ def _half_at_once(name: str, value: int, accumulate: int) -> str:
 
 
 @dataclass(frozen=True)
-class BatchConfig(Group):
+class BatchConfig(Config):
     """How training pairs become batches.
 
     Args:
@@ -296,11 +296,11 @@ class BatchConfig(Group):
             tokens_per_batch alone.
     """
 
-    tokens_per_batch: int = bounded(4096, least=1)
-    accumulate: int = bounded(1, least=1)
-    max_tokens: int = bounded(128, least=1)
-    length_multiple: int = bounded(1, least=1, most=1024)
-    sentences_per_batch: int | None = bounded(None, least=1)
+    tokens_per_batch: int = bounded(4096, ge=1)
+    accumulate: int = bounded(1, ge=1)
+    max_tokens: int = bounded(128, ge=1)
+    length_multiple: int = bounded(1, ge=1, le=1024)
+    sentences_per_batch: int | None = bounded(None, ge=1)
 
     def remedy(self) -> str:
         """Return what to change where a batch does not fit in memory."""
@@ -321,7 +321,7 @@ class BatchConfig(Group):
 
 
 @dataclass(frozen=True)
-class StreamConfig(Group):
+class StreamConfig(Config):
     """How a text becomes batches for a recurrent language model.
 
     Args:
@@ -330,9 +330,9 @@ class StreamConfig(Group):
         accumulate: batches whose gradients are added before an update, each with streams of its own.
     """
 
-    n_streams: int = bounded(16, least=1)
-    segment_length: int = bounded(64, least=1)
-    accumulate: int = bounded(1, least=1)
+    n_streams: int = bounded(16, ge=1)
+    segment_length: int = bounded(64, ge=1)
+    accumulate: int = bounded(1, ge=1)
 
     def remedy(self) -> str:
         """Return what to change where a batch does not fit in memory."""

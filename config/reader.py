@@ -1,4 +1,4 @@
-"""Settings are layers of text that are merged, and then read once, by the types of the fields that they are for.
+"""Settings are mappings of text that are merged, and then read once, by the types of the fields that they are for.
 
 A preset, a saved run, a study's trial and a command line are nested mappings of what was written. YAML is used for its
 structure alone: `no`, `010` or `1:30:00` mean what the field's type makes of them, in a file as on the command line.
@@ -12,11 +12,11 @@ from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from config.group import BoundError
+from config.bound import BoundError
 
 ConfigT = TypeVar("ConfigT")
 # saved with every run by earlier versions, and gone since: group -> names
@@ -24,13 +24,13 @@ _REMOVED = {"search": {"coverage_penalty"}, "optimizer": {"noam_factor"}}
 _NULL = ("null", "Null", "NULL", "~", "")
 
 
-class Text(str):
+class Scalar(str):
     """A value as written, with its place (`preset.yaml, line 3`), which begins complaints about it."""
 
     place: str
     quoted: bool  # null and ~ in quotes are words
 
-    def __new__(cls, value: str, place: str = "", quoted: bool = False) -> "Text":
+    def __new__(cls, value: str, place: str = "", quoted: bool = False) -> "Scalar":
         """Make a value with its place."""
         text = super().__new__(cls, value)
         text.place, text.quoted = place, quoted
@@ -42,8 +42,8 @@ class Text(str):
         return not self.quoted and self in _NULL
 
 
-Value = Text | list[Text]
-Layer = dict[str, Any]  # of names, to a Value or a Layer
+Value = Scalar | list[Scalar]
+Settings = dict[str, Any]  # of names, to a Value or a Settings
 
 
 class SettingsError(ValueError):
@@ -53,7 +53,7 @@ class SettingsError(ValueError):
         super().__init__(f"{place}: {message}" if place else message)
 
 
-def layer_from_file(path: Path) -> Layer:
+def settings_from_file(path: Path) -> Settings:
     """Read a YAML file of settings; refuse what is not UTF-8, not YAML, not a mapping, or has a key twice."""
     if not path.is_file():
         raise SettingsError(f"no settings {path}: give the folder of a run")
@@ -69,29 +69,29 @@ def layer_from_file(path: Path) -> Layer:
     if not isinstance(node, yaml.MappingNode):
         raise SettingsError("no settings; see const/preset/ for examples", str(path))
     try:
-        return _layer(node, str(path))
+        return _mapping(node, str(path))
     except RecursionError:
         raise SettingsError("a group that is a part of itself: write it out", str(path)) from None
 
 
-def _layer(node: yaml.MappingNode, file: str) -> Layer:
-    layer: Layer = {}
+def _mapping(node: yaml.MappingNode, file: str) -> Settings:
+    settings: Settings = {}
     for key, value in node.value:
         place = f"{file}, line {key.start_mark.line + 1}"
         if not isinstance(key, yaml.ScalarNode):
             raise SettingsError("a key that is a list or a group: give a name", place)
-        if key.value in layer:
+        if key.value in settings:
             raise SettingsError(f"the key {key.value} appears twice: leave one of them out", place)
-        layer[key.value] = _layer(value, file) if isinstance(value, yaml.MappingNode) else _value(value, file)
-    return layer
+        settings[key.value] = _mapping(value, file) if isinstance(value, yaml.MappingNode) else _value(value, file)
+    return settings
 
 
 def _value(node: yaml.Node, file: str) -> Value:
     place = f"{file}, line {node.start_mark.line + 1}" if file else ""
     if isinstance(node, yaml.ScalarNode):
-        return Text(node.value, place, quoted=node.style in ("'", '"'))
+        return Scalar(node.value, place, quoted=node.style in ("'", '"'))
     if isinstance(node, yaml.SequenceNode) and all(isinstance(item, yaml.ScalarNode) for item in node.value):
-        return [Text(item.value, place) for item in node.value]
+        return [Scalar(item.value, place) for item in node.value]
     raise SettingsError("a list of lists or groups: give a list of values", place)
 
 
@@ -112,25 +112,25 @@ def without_removed(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def layer_from_options(options: Mapping[str, str]) -> Layer:
-    """Return the layer of some options, such as {"model.d_model": "256"}."""
-    layer: Layer = {}
+def settings_from_options(options: Mapping[str, str]) -> Settings:
+    """Return the settings of some options, such as {"model.d_model": "256"}."""
+    settings: Settings = {}
     for name, value in options.items():
         *groups, leaf = name.split(".")
-        below = layer
+        below = settings
         for group in groups:
             below = below.setdefault(group, {})
             if not isinstance(below, dict):
                 raise SettingsError(f"{name} and {group} are both given: leave one of them out")
-        below[leaf] = Text(value)
-    return layer
+        below[leaf] = Scalar(value)
+    return settings
 
 
-def merged(*layers: Layer) -> Layer:
-    """Return the settings of all layers, from the weakest to the strongest: of equal names, the last one counts."""
-    result: Layer = {}
-    for layer in layers:
-        for name, value in layer.items():
+def merged(*weakest_first: Settings) -> Settings:
+    """Return the settings of all, from the weakest to the strongest: of equal names, the last one counts."""
+    result: Settings = {}
+    for settings in weakest_first:
+        for name, value in settings.items():
             before = result.get(name)
             if isinstance(value, dict) and isinstance(before, dict):
                 value = merged(before, value)
@@ -145,76 +145,95 @@ def fields_of(config_type: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(config_type)}
 
 
-def group_of(kind: Any) -> type | None:
+def group_of(type_: Any) -> type | None:
     """Return the dataclass of a field that is a group of settings, or a group or null; None for a value."""
-    kinds = (kind, *get_args(kind)) if get_origin(kind) in (Union, UnionType) else (kind,)
-    return next((each for each in kinds if isinstance(each, type) and dataclasses.is_dataclass(each)), None)
+    return next(
+        (member for member in _members(type_) if isinstance(member, type) and dataclasses.is_dataclass(member)), None
+    )
 
 
-def names_of(config_type: type, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the full name and the type of every setting; a group that may be null is one, too."""
-    for name, kind in fields_of(config_type).items():
-        group = group_of(kind)
-        if group is None or NoneType in get_args(kind):
-            yield above + name, kind
+class Setting(NamedTuple):
+    """What is known of a setting before it is read."""
+
+    name: str  # in full, such as model.d_model
+    type_: Any
+    field: "dataclasses.Field[Any]"
+    text: str  # what the docstring of its dataclass says of it
+
+    @property
+    def default(self) -> Any:
+        """Its default; MISSING where there is none."""
+        made = self.field.default_factory
+        return self.field.default if made is dataclasses.MISSING else made()
+
+
+def settings_of(config_type: type, above: str = "") -> Iterator[Setting]:
+    """Yield every setting; a group that may be null is one, too."""
+    types, texts = fields_of(config_type), texts_of(config_type)
+    for field in dataclasses.fields(config_type):
+        type_ = types[field.name]
+        group = group_of(type_)
+        if group is None or NoneType in get_args(type_):
+            yield Setting(above + field.name, type_, field, texts.get(field.name, ""))
         if group is not None:
-            yield from names_of(group, f"{above}{name}.")
+            yield from settings_of(group, f"{above}{field.name}.")
 
 
-def read(config_type: type[ConfigT], layer: Layer, above: str = "", known: Sequence[str] = ()) -> ConfigT:
+def read(config_type: type[ConfigT], settings: Settings, above: str = "", known: Sequence[str] = ()) -> ConfigT:
     """Make a dataclass of what was written; what was not has its default.
 
     Args:
         config_type: the dataclass.
-        layer: what was written.
+        settings: what was written.
         above: name of the group, with a dot behind it.
         known: all names that a complaint may suggest; those of the dataclass by default.
     """
-    known = known or [name for name, _ in names_of(config_type, above)]
-    kinds, values = fields_of(config_type), {}  # type: ignore[arg-type]  # a dataclass, always
-    for name, written in layer.items():
-        if name not in kinds:
+    known = known or [setting.name for setting in settings_of(config_type, above)]
+    types, values = fields_of(config_type), {}  # type: ignore[arg-type]  # a dataclass, always
+    for name, written in settings.items():
+        if name not in types:
             raise _unknown(above + name, written, known)
-        values[name] = _read_field(above + name, kinds[name], written, known)
-    for field in dataclasses.fields(config_type):  # type: ignore[arg-type]  # as above
-        missing = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if missing and field.name not in values:
-            below = group_of(kinds[field.name])
+        values[name] = _read_field(above + name, types[name], written, known)
+    for name, parameter in inspect.signature(config_type).parameters.items():
+        if parameter.default is parameter.empty and name not in values:
+            below = group_of(types[name])
             if below is None:
-                raise SettingsError(f"{above}{field.name} is missing: give it a value")
-            values[field.name] = read(below, {}, f"{above}{field.name}.", known)
+                raise SettingsError(f"{above}{name} is missing: give it a value")
+            values[name] = read(below, {}, f"{above}{name}.", known)
     try:
         return config_type(**values)
     except BoundError as error:
-        raise SettingsError(f"{above}{error}", _place(layer.get(error.name))) from None
+        raise SettingsError(f"{above}{error}", _place(settings.get(error.name))) from None
 
 
-def _read_field(name: str, kind: Any, written: Any, known: Sequence[str]) -> Any:
+def _read_field(name: str, type_: Any, written: Any, known: Sequence[str]) -> Any:
     """Return what was written for a field: a group, a mapping from names of the user's own, or a value."""
-    if get_origin(kind) is dict and isinstance(written, dict):
-        return {key: _read_field(f"{name}.{key}", get_args(kind)[1], value, ()) for key, value in written.items()}
-    group = group_of(kind)
+    if get_origin(type_) is dict and isinstance(written, dict):
+        return {key: _read_field(f"{name}.{key}", get_args(type_)[1], value, ()) for key, value in written.items()}
+    group = group_of(type_)
     if group is None:
-        return read_value(name, kind, written)
+        return read_value(name, type_, written)
     if isinstance(written, dict):
         return read(group, written, f"{name}.", known)
-    if isinstance(written, Text) and written.is_null and NoneType in get_args(kind):
+    optional = NoneType in get_args(type_)
+    if isinstance(written, Scalar) and written.is_null and optional:
         return None
-    remedy = "null" if NoneType in get_args(kind) else "leave it out"
-    shown = _shown(written)
-    raise SettingsError(
-        f"{name} is a group of settings, not {shown}: give settings below it, or {remedy}", _place(written)
-    )
+    wrong = f"{name} is a group of settings, not {_shown(written)}"
+    remedy = f"give settings below it, or {'null' if optional else 'leave it out'}"
+    raise SettingsError(f"{wrong}: {remedy}", _place(written))
 
 
 def near_name(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that was probably meant, of the same group if there is one like it."""
     known, (group, _, last) = list(known), name.rpartition(".")
-    beside = {each.rpartition(".")[2]: each for each in known if each.rpartition(".")[0] == group}
-    near = get_close_matches(last, beside, 3, 0.5)
-    if near:  # of those that are equally close, the one that has the same letters: log, not low, for lgo
-        matchers = {each: SequenceMatcher(None, each, last) for each in near}
-        return beside[max(near, key=lambda each: (matchers[each].ratio(), matchers[each].quick_ratio()))]
+    beside = {leaf: full for full in known for above, _, leaf in [full.rpartition(".")] if above == group}
+
+    def likeness(leaf: str) -> tuple[float, float]:
+        matcher = SequenceMatcher(None, leaf, last)
+        return matcher.ratio(), matcher.quick_ratio()
+
+    if near := get_close_matches(last, beside, 3, 0.5):
+        return beside[max(near, key=likeness)]  # of equally close ones, that of the same letters: log, not low, for lgo
     return next(iter(get_close_matches(name, known, 1, 0.5)), None)
 
 
@@ -222,16 +241,14 @@ def _unknown(name: str, written: Any, known: Sequence[str]) -> SettingsError:
     while isinstance(written, dict) and written:
         below, written = next(iter(written.items()))
         name += f".{below}"
-    near = near_name(name, known)
-    return SettingsError(
-        f"unknown setting {name}: " + (f"did you mean {near}?" if near else "see --help"), _place(written)
-    )
+    remedy = f"did you mean {near}?" if (near := near_name(name, known)) else "see --help"
+    return SettingsError(f"unknown setting {name}: {remedy}", _place(written))
 
 
 def _place(written: Any) -> str:
     while isinstance(written, dict | list) and written:
         written = next(iter(written.values())) if isinstance(written, dict) else written[0]
-    return written.place if isinstance(written, Text) else ""
+    return written.place if isinstance(written, Scalar) else ""
 
 
 def _shown(written: Any) -> str:
@@ -240,85 +257,69 @@ def _shown(written: Any) -> str:
     return f"[{', '.join(written)}]" if isinstance(written, list) else str(written) or "null"
 
 
-def read_value(name: str, kind: Any, written: Any) -> Any:
+def read_value(name: str, type_: Any, written: Any) -> Any:
     """Return a value of the type of the setting of this name; of `Any`, what was written."""
-    if kind is Any:
+    if type_ is Any:
         return written
-    optional = NoneType in get_args(kind)
-    if isinstance(written, Text) and written.is_null:
-        if optional or kind is NoneType:
+    if isinstance(written, Scalar) and written.is_null:
+        if NoneType in get_args(type_):
             return None
-        if kind is not str or written:
+        if type_ is not str or written:
             raise SettingsError(f"{name} cannot be null: give it a value, or leave it out", _place(written))
-    for each in _alternatives(kind):
+    for member in _members(type_):
         try:
-            return _converted(each, written)
-        except (ValueError, TypeError, yaml.YAMLError):
+            return _converted(member, written)
+        except (LookupError, ValueError, TypeError, yaml.YAMLError):
             continue
-    *others, last = wanted(kind)
-    shown = _shown(written)
-    raise SettingsError(f"{name}={shown}: give {', '.join(others)}{' or ' * bool(others)}{last}", _place(written))
+    *others, last = wanted(type_)
+    remedy = f"give {', '.join(others)}{' or ' * bool(others)}{last}"
+    raise SettingsError(f"{name}={_shown(written)}: {remedy}", _place(written))
 
 
-def _alternatives(kind: Any) -> list[Any]:
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else [kind]
-    return [each for each in kinds if each is not NoneType]
+def _members(type_: Any) -> list[Any]:
+    members = get_args(type_) if get_origin(type_) in (Union, UnionType) else [type_]
+    return [member for member in members if member is not NoneType]
 
 
-def wanted(kind: Any) -> list[str]:
+def wanted(type_: Any) -> list[str]:
     """Return in words what a value of this type may be."""
-    return [word for each in _alternatives(kind) for word in _words(each)] + ["null"] * (NoneType in get_args(kind))
+    if group_of(type_):
+        return ["a group or null"]
+    words = [word for member in _members(type_) for word in _words(member)]
+    return words + ["null"] * (NoneType in get_args(type_))
 
 
-def _converted(kind: Any, written: Any) -> Any:
-    """Return a value of this type, or raise a ValueError or TypeError."""
-    if get_origin(kind) is list and isinstance(written, list):
-        return [_converted(get_args(kind)[0], item) for item in written]
-    if get_origin(kind) is tuple:
-        if isinstance(written, Text):
+def _converted(type_: Any, written: Any) -> Any:
+    """Return a value of this type, or raise a LookupError, ValueError or TypeError."""
+    if get_origin(type_) is list and isinstance(written, list):
+        return [_converted(get_args(type_)[0], item) for item in written]
+    if get_origin(type_) is tuple:
+        if isinstance(written, Scalar):
             node = yaml.compose(written, yaml.SafeLoader)
             written = _value(node, "") if isinstance(node, yaml.SequenceNode) else written.split(",")
-        return tuple(_converted(each, Text(item)) for each, item in zip(get_args(kind), written, strict=True))
-    if not isinstance(written, str) or get_origin(kind) in (list, dict):
+        return tuple(_converted(member, Scalar(item)) for member, item in zip(get_args(type_), written, strict=True))
+    if not isinstance(written, str) or get_origin(type_) in (list, dict):
         raise TypeError(written)
-    if get_origin(kind) is Literal:
-        choices = get_args(kind)
-        return choices[choices.index(written)]  # raises a ValueError if it is none of them
-    if kind is bool:
-        if written.lower() not in ("true", "false"):
-            raise ValueError(written)
-        return written.lower() == "true"
-    if kind is int:
-        if not re.fullmatch(r"[-+]?[0-9]+", written):  # int() also reads 1_000 and digits of other scripts
-            raise ValueError(written)
-        return int(written)
-    if kind is float:
+    if get_origin(type_) is Literal:
+        choices = get_args(type_)
+        return choices[choices.index(written)]
+    if type_ is bool:
+        return {"true": True, "false": False}[written.lower()]
+    if type_ is int and not re.fullmatch(r"[-+]?[0-9]+", written):  # int() reads 1_000 and digits of other scripts
+        raise ValueError(written)
+    if type_ is float:
         return float(re.sub(r"^([-+]?)\.(inf|nan)$", r"\1\2", written.lower()))
-    return kind(str(written))
+    return type_(str(written))
 
 
-def _words(kind: Any) -> Sequence[str]:
-    if get_origin(kind) is Literal:
-        return [str(choice) for choice in get_args(kind)]
-    if get_origin(kind) is tuple:
-        return [f"a list of {len(get_args(kind))}, such as [0.9, 0.98]"]
-    if get_origin(kind) in (list, dict):
-        return ["a list, such as [1, 2]" if get_origin(kind) is list else "a group"]
-    return [{bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}.get(kind, "text")]
-
-
-# What --help says of settings: what each may be, what its docstring says, and its default.
-
-
-def described(config_type: type, name: str, kind: Any) -> tuple[str, str, Any]:
-    """Return what a setting may be, what the `Args:` of its dataclass say of it, and its default; MISSING: none."""
-    *groups, leaf = name.split(".")
-    for group in groups:
-        config_type = group_of(fields_of(config_type)[group]) or config_type
-    words = ["a group or null"] if group_of(kind) else wanted(kind)
-    (field,) = (each for each in dataclasses.fields(config_type) if each.name == leaf)
-    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    return " | ".join(words), texts_of(config_type).get(leaf, ""), default
+def _words(type_: Any) -> Sequence[str]:
+    if get_origin(type_) is Literal:
+        return [str(choice) for choice in get_args(type_)]
+    if get_origin(type_) is tuple:
+        return [f"a list of {len(get_args(type_))}, such as [0.9, 0.98]"]
+    if get_origin(type_) in (list, dict):
+        return ["a list, such as [1, 2]" if get_origin(type_) is list else "a group"]
+    return [{bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}.get(type_, "text")]
 
 
 @cache

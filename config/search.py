@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from config.group import Group, bounded
+from config.bound import Config, bounded
 
 SPARE_TOKENS = 10  # a short source may need a translation much longer than itself
 
@@ -11,8 +11,8 @@ SPARE_TOKENS = 10  # a short source may need a translation much longer than itse
 class Bounds(NamedTuple):
     """The length limits of a translation, in tokens."""
 
-    least: int  # without </s>
-    most: int  # with </s>
+    min_length: int  # without </s>
+    max_length: int  # with </s>
 
 
 class Hypothesis(NamedTuple):
@@ -23,7 +23,7 @@ class Hypothesis(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SearchConfig(Group):
+class SearchConfig(Config):
     """The settings of a search.
 
     Args:
@@ -44,28 +44,28 @@ class SearchConfig(Group):
     """
 
     # more hypotheses help nobody, and a typing error could take up all memory
-    beam_size: int = bounded(4, least=1, most=1000, hint="1 is greedy")
-    length_penalty: float = bounded(0.6, least=-10, most=10)
+    beam_size: int = bounded(4, ge=1, le=1000, hint="1 is greedy")
+    length_penalty: float = bounded(0.6, ge=-10, le=10)
     normalization: Literal["gnmt", "length"] = "gnmt"
-    min_length: int = bounded(0, least=0)
-    min_ratio: float = bounded(0.0, least=0)
-    max_length: int = bounded(1024, least=0)
-    max_ratio: float = bounded(2.0, least=0)
-    no_repeat_ngram: int = bounded(0, least=0, hint="0: repeat freely")
+    min_length: int = bounded(0, ge=0)
+    min_ratio: float = bounded(0.0, ge=0)
+    max_length: int = bounded(1024, ge=0)
+    max_ratio: float = bounded(2.0, ge=0)
+    no_repeat_ngram: int = bounded(0, ge=0, hint="0: repeat freely")
     by_sentence: bool = True
-    max_perplexity: float = bounded(0.0, least=0, hint="0: no notice")
+    max_perplexity: float = bounded(0.0, ge=0, hint="0: no notice")
 
     def check(self) -> None:
-        """Refuse a least length above the most."""
-        for least, most in (("min_length", "max_length"), ("min_ratio", "max_ratio")):
-            if getattr(self, least) > getattr(self, most):
-                raise ValueError(f"{least}={getattr(self, least)}: give 0 to {most}={getattr(self, most)}")
+        """Refuse a minimum above its maximum."""
+        for low, high in (("min_length", "max_length"), ("min_ratio", "max_ratio")):
+            if getattr(self, low) > getattr(self, high):
+                raise ValueError(f"{low}={getattr(self, low)}: give 0 to {high}={getattr(self, high)}")
 
     def bounds(self, src_length: int, window: int) -> Bounds:
         """Return the limits for a source of `src_length` tokens (with </s>) and a model that holds `window` tokens."""
-        most = min(self.max_ratio * src_length + SPARE_TOKENS, self.max_length + 1, window)
-        least = max(self.min_ratio * src_length, self.min_length)
-        return Bounds(int(min(least, most - 1)), int(most))
+        max_length = min(self.max_ratio * src_length + SPARE_TOKENS, self.max_length + 1, window)
+        min_length = max(self.min_ratio * src_length, self.min_length)
+        return Bounds(int(min(min_length, max_length - 1)), int(max_length))
 
     def log_prob(self, score: float, length: int) -> float:
         """Return the log-probability of a translation of `length` tokens (</s> included) that has this score."""
@@ -78,7 +78,7 @@ class SearchConfig(Group):
 
 
 @dataclass(frozen=True)
-class SamplingConfig(Group):
+class SamplingConfig(Config):
     """How translations are drawn.
 
     Args:
@@ -90,12 +90,12 @@ class SamplingConfig(Group):
         seed: the same seed draws the same translations, whatever else a sentence is batched with.
     """
 
-    n_samples: int = bounded(1, least=1, most=10_000)
+    n_samples: int = bounded(1, ge=1, le=10_000)
     # 1e-5 draws the likeliest token; much less, and the divided log-probabilities overflow
-    temperature: float = bounded(1.0, least=1e-5, below=float("inf"), hint="or use greedy search, beam_size=1")
-    top_k: int = bounded(0, least=0, hint="0: all tokens")
-    top_p: float = bounded(1.0, above=0, most=1, hint="1: all tokens")
-    seed: int = bounded(1, least=0, most=2**32 - 1)
+    temperature: float = bounded(1.0, ge=1e-5, lt=float("inf"), hint="or use greedy search, beam_size=1")
+    top_k: int = bounded(0, ge=0, hint="0: all tokens")
+    top_p: float = bounded(1.0, gt=0, le=1, hint="1: all tokens")
+    seed: int = bounded(1, ge=0, le=2**32 - 1)
 
 
 _BYTES_PER_CHARACTER = 12  # JSON may write one as two escapes, \ud83d\ude00
@@ -103,7 +103,7 @@ _SPARE_BYTES = 16384  # for everything in a request besides text
 
 
 @dataclass(frozen=True)
-class Limits(Group):
+class Limits(Config):
     """Limits of a server.
 
     Args:
@@ -116,13 +116,13 @@ class Limits(Group):
         batch_chars: most characters translated together; a longer line is translated alone
     """
 
-    max_chars: int = bounded(5000, least=1)
-    max_texts: int = bounded(100, least=1)
-    batch_texts: int = bounded(64, least=1)
-    collect_ms: float = bounded(5.0, least=0)
-    queue_texts: int = bounded(512, least=1)
-    timeout_s: float = bounded(30.0, above=0)
-    batch_chars: int = bounded(2000, least=1)
+    max_chars: int = bounded(5000, ge=1)
+    max_texts: int = bounded(100, ge=1)
+    batch_texts: int = bounded(64, ge=1)
+    collect_ms: float = bounded(5.0, ge=0)
+    queue_texts: int = bounded(512, ge=1)
+    timeout_s: float = bounded(30.0, gt=0)
+    batch_chars: int = bounded(2000, ge=1)
 
     def check(self) -> None:
         """Refuse a queue in which the largest request has no room."""

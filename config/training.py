@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from config.group import Group, bounded
+from config.bound import Config, bounded
 
 Device = Literal["auto", "cpu", "cuda"]
 NO_CUDA = "device=cuda, but CUDA is not available here: use device=cpu, or leave it at auto"
@@ -14,8 +14,8 @@ _INFINITY = float("inf")
 
 
 @dataclass(frozen=True)
-class OptimizerConfig(Group):
-    """How the weights are updated; `utils.training.plan` has the learning rate of each step.
+class OptimizerConfig(Config):
+    """How the weights are updated; `utils.training.schedule` has the learning rate of each step.
 
     Args:
         kind: adam, for all weights; or muon, for the matrices of hidden layers (each update then learns more and takes
@@ -43,17 +43,17 @@ class OptimizerConfig(Group):
 
     kind: Literal["adam", "muon"] = "adam"
     schedule: Literal["inverse_sqrt", "cosine", "trapezoid", "constant"] = "inverse_sqrt"
-    peak_lr: float = bounded(7e-4, above=0, below=_INFINITY)
-    warmup_steps: int = bounded(4000, least=0)
-    decay_steps: int | None = bounded(None, least=1)
-    decay_from: int | None = bounded(None, least=0)
-    final_lr: float = bounded(0.0, least=0, below=_INFINITY)
+    peak_lr: float = bounded(7e-4, gt=0, lt=_INFINITY)
+    warmup_steps: int = bounded(4000, ge=0)
+    decay_steps: int | None = bounded(None, ge=1)
+    decay_from: int | None = bounded(None, ge=0)
+    final_lr: float = bounded(0.0, ge=0, lt=_INFINITY)
     betas: tuple[float, float] = (0.9, 0.98)
-    eps: float = bounded(1e-9, above=0, below=_INFINITY)
-    momentum: float = bounded(0.95, least=0, below=1)
-    weight_decay: float = bounded(0.0, least=0, below=_INFINITY)
-    clip_norm: float | None = bounded(1.0, above=0, below=_INFINITY)
-    ema_decay: float | None = bounded(None, least=0, below=1)
+    eps: float = bounded(1e-9, gt=0, lt=_INFINITY)
+    momentum: float = bounded(0.95, ge=0, lt=1)
+    weight_decay: float = bounded(0.0, ge=0, lt=_INFINITY)
+    clip_norm: float | None = bounded(1.0, gt=0, lt=_INFINITY)
+    ema_decay: float | None = bounded(None, ge=0, lt=1)
 
     def check(self) -> None:
         """Refuse decay rates of 1, and a rate that falls upwards."""
@@ -94,7 +94,7 @@ class OptimizerConfig(Group):
 
 
 @dataclass(frozen=True)
-class TrainingConfig(Group):
+class TrainingConfig(Config):
     """The course of a training, which ends at whichever limit is reached first.
 
     Args:
@@ -115,19 +115,19 @@ class TrainingConfig(Group):
         seed: random seed of initial weights, dropout, sub-word sampling and the order of batches.
     """
 
-    max_steps: int | None = bounded(None, above=0)
-    max_epochs: int | None = bounded(20, above=0)
-    max_minutes: float | None = bounded(None, above=0)
-    patience: int | None = bounded(None, least=1)
+    max_steps: int | None = bounded(None, gt=0)
+    max_epochs: int | None = bounded(20, gt=0)
+    max_minutes: float | None = bounded(None, gt=0)
+    patience: int | None = bounded(None, ge=1)
     select_by: Criterion = "loss"
-    validate_every: int = bounded(1000, least=1)
-    report_every: int = bounded(10, least=1)
-    max_skipped: int = bounded(20, least=1)
+    validate_every: int = bounded(1000, ge=1)
+    report_every: int = bounded(10, ge=1)
+    max_skipped: int = bounded(20, ge=1)
     precision: Precision = "auto"
     compile: bool = False
     graphs: bool = True
     device: Device = "auto"
-    seed: int = bounded(1, least=0, most=2**32 - 1)
+    seed: int = bounded(1, ge=0, le=2**32 - 1)
 
     def require_score(self, *known: str) -> None:
         """Refuse to select weights by a score that the task does not have: neither the loss nor one of those known."""
@@ -153,15 +153,15 @@ class TranslationTrainingConfig(TrainingConfig):
     """
 
     select_by: Criterion = "bleu"
-    bleu_sentences: int | None = bounded(None, least=1)
-    n_samples: int = bounded(3, least=0)
-    watch: int = bounded(0, least=0, most=100, hint="0: no page")
-    label_smoothing: float = bounded(0.1, least=0, below=1)
-    r_drop: float = bounded(0.0, least=0, below=_INFINITY)
+    bleu_sentences: int | None = bounded(None, ge=1)
+    n_samples: int = bounded(3, ge=0)
+    watch: int = bounded(0, ge=0, le=100, hint="0: no page")
+    label_smoothing: float = bounded(0.1, ge=0, lt=1)
+    r_drop: float = bounded(0.0, ge=0, lt=_INFINITY)
 
 
 @dataclass(frozen=True)
-class CheckpointConfig(Group):
+class CheckpointConfig(Config):
     """What a training leaves on disk.
 
     Args:
@@ -171,6 +171,6 @@ class CheckpointConfig(Group):
             scores no worse on the dev set. 0: no averaging.
     """
 
-    keep_last: int = bounded(2, least=1)
-    keep_best: int = bounded(1, least=0)
-    average_last: int = bounded(0, least=0)
+    keep_last: int = bounded(2, ge=1)
+    keep_best: int = bounded(1, ge=0)
+    average_last: int = bounded(0, ge=0)

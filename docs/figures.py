@@ -44,8 +44,8 @@ from utils.search.forced import attention_weights
 from utils.text.tokenizer import WordTokenizer, id_of_each
 from utils.training.checkpoint import read_weights
 from utils.training.loss import projected_cross_entropy
-from utils.training.plan import learning_rate
 from utils.training.report import LOG
+from utils.training.schedule import learning_rate
 from utils.visualize.attention import heat_map
 from utils.visualize.curve import draw_curves, sheet
 
@@ -537,17 +537,17 @@ ELSEWHERE = {
     "vocabulary": "python -m docs.vocabulary",
     "demo_attention": "make demo leaves it in its run, as attention.png",
     "beam_width": "python evaluate.py tune pickles/RUN --beams 1 2 3 4 5 7 10 15 20 30 50 70 100 "
-    "--length_penalties 0 0.6 1 1.4 --picture figure/beam_width.png",
+    "--length-penalties 0 0.6 1 1.4 --picture figure/beam_width.png",
     "kftt_ja_en_small_curve": "python evaluate.py curves pickles/RUN --picture figure/kftt_ja_en_small_curve.png",
     "multi30k_de_en_words_curve": "python evaluate.py curves pickles/RUN "
     "--picture figure/multi30k_de_en_words_curve.png",
     "explain": "python translate.py 京都は日本の古い都である。 --run pickles/kftt_ja_en --explain page.html "
     "&& python -m tests.test_browser page.html figure/explain.png",
     "length": "python evaluate.py compare REFERENCES figure/results/multi30k_de_en_rnn_1.txt "
-    "figure/results/multi30k_de_en_1.txt --tgt_lang en --pre_tokenized --sources SOURCES --picture figure/length.png",
+    "figure/results/multi30k_de_en_1.txt --tgt-lang en --pre-tokenized --sources SOURCES --picture figure/length.png",
     "pairs": "python evaluate.py pairs demo_positions demo_no_positions --picture figure/pairs.png",
     "memory": "python predict.py perplexity --run pickles/XL pickles/VANILLA --picture figure/memory.png",
-    "memory_short": "python predict.py perplexity --run xl_0 xl_32 xl_128 --memory_lengths 0 32 64 128 256 "
+    "memory_short": "python predict.py perplexity --run xl_0 xl_32 xl_128 --memory-lengths 0 32 64 128 256 "
     "--picture figure/memory_short.png --json figure/memory_short.json",
 }
 

@@ -19,7 +19,7 @@ from const.token import UNK_ID
 from utils.command import Parser, run_command
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.text import read_lines
-from utils.evaluation.analysis import word_cutter
+from utils.evaluation.analysis import word_splitter
 from utils.evaluation.metric import bleu_tokenizer
 from utils.file import write_json
 from utils.text.tokenizer import SentencePieceTokenizer
@@ -61,7 +61,7 @@ def costs_of_pieces(kind: Literal["bpe", "unigram"], train: Sequence[str], test:
 
 def costs(train: Sequence[str], test: Sequence[str], language: str) -> dict[str, list[Cost]]:
     """Return the costs of vocabularies of each kind."""
-    words = word_cutter(bleu_tokenizer(language, pre_tokenized=False))
+    words = word_splitter(bleu_tokenizer(language, pre_tokenized=False))
     return {
         "characters": list(costs_of_frequent(train, test)),
         "words": list(costs_of_frequent(map(words, train), [words(line) for line in test])),

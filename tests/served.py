@@ -17,7 +17,9 @@ from const.token import EOS
 from tests.tiny import MODEL, lively, tokenizers
 from utils.search.translator import Candidate, Piece, Translation, Translator
 from utils.serve.api import create_app
-from utils.serve.service import Line, Options, Route, Server, address, bind, translate_lines
+from utils.serve.server import Server, address, bind
+from utils.serve.service import Line, Options, ServedRun, translate_lines
+from utils.text.markup import SpanLinks
 from utils.text.tokenizer import TokenizerPair
 
 ResultT = TypeVar("ResultT")
@@ -37,14 +39,15 @@ def line_translator(back: bool = False) -> Callable[[Sequence[str], Options], li
     return partial(translate_lines, own, lively(MODEL, len(own.tokenizers.src), len(own.tokenizers.tgt)))
 
 
-def route(name: str = "tiny", back: bool = False) -> Route:
-    """A route with a real network."""
-    return Route(name, *(("en", "ja") if back else ("ja", "en")), 2, line_translator(back))
+def served_run(name: str = "tiny", back: bool = False) -> ServedRun:
+    """With a real network."""
+    return ServedRun(name, *(("en", "ja") if back else ("ja", "en")), 2, line_translator(back))
 
 
-def line_of(source: str, translation: str) -> Line:
+def line_of(source: str, translation: str, links: SpanLinks = (), is_far: bool = False) -> Line:
     candidates = [Candidate(translation, 0.0, [source], [4])]
-    return Line(Translation(candidates, [Piece(source, [4], "", candidates)], []), [[source, EOS]], [[]])
+    pieces = [Piece(source, [4], "", candidates)]
+    return Line(Translation(candidates, pieces, [], is_far=is_far), [[source, EOS]], [[]], links)
 
 
 class Scribe:
@@ -69,12 +72,10 @@ class Scribe:
         return [text[::-1] for text in texts]
 
     def translate(self, lines: Sequence[str], options: Options) -> list[Line]:
-        found = self.reverse(lines, options)
-        if not options.links:
-            return [line_of(text[::-1], text) for text in found]
-        ends = [len(text) for text in found]
-        links = [[((i, i + 1), (end - i - 1, end - i)) for i in range(end)] for end in ends]
-        return [line_of(text[::-1], text)._replace(links=each) for text, each in zip(found, links, strict=True)]
+        def links(n: int) -> SpanLinks:
+            return [((i, i + 1), (n - i - 1, n - i)) for i in range(n if options.links else 0)]
+
+        return [line_of(text[::-1], text, links(len(text))) for text in self.reverse(lines, options)]
 
     @contextmanager
     def held_up(self) -> Iterator[None]:
@@ -85,8 +86,8 @@ class Scribe:
         finally:
             self.may_work.set()
 
-    def route(self, name: str = "scribe", src: str = "ja", tgt: str = "en") -> Route:
-        return Route(name, src, tgt, 4, self.translate)
+    def served(self, name: str = "scribe", src: str = "ja", tgt: str = "en") -> ServedRun:
+        return ServedRun(name, src, tgt, 4, self.translate)
 
 
 def ask(app: FastAPI, question: Callable[[httpx.AsyncClient], Awaitable[ResultT]]) -> ResultT:
@@ -104,10 +105,10 @@ def ask(app: FastAPI, question: Callable[[httpx.AsyncClient], Awaitable[ResultT]
 
 
 @contextmanager
-def serving(routes: Sequence[Route], limits: Limits | None = None) -> Iterator[str]:
+def serving(runs: Sequence[ServedRun], limits: Limits | None = None) -> Iterator[str]:
     """Yield the address of a server that stops at the end of the block."""
     bound, ready = bind("127.0.0.1", 0), threading.Event()
-    server = Server(create_app(routes, limits or Limits()), ready.set)
+    server = Server(create_app(runs, limits or Limits()), ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
     url = address(bound)
     thread.start()

@@ -208,7 +208,7 @@ def test_tokens_a_second_are_those_of_the_targets_after_the_warm_up(
 ) -> None:
     seen: list[Batch] = []
     monkeypatch.setattr(time, "perf_counter", lambda: 0.04 * len(seen))
-    rate = train.timed(seen.append, itertools.cycle([batch(7), batch(2, 5)]), replace(job, warm_up=0.1), fewest=2)
+    rate = train.timed(seen.append, itertools.cycle([batch(7), batch(2, 5)]), replace(job, warm_up=0.1), min_steps=2)
     assert len(seen) == 3 + 3  # 0.1 seconds are over after three steps
     assert rate == pytest.approx((7 + 2 * (2 + 5)) / 0.12)  # what is read first stands for <s> and is not predicted
 
@@ -298,7 +298,7 @@ def test_the_table_shows_the_rest_where_our_fastest_form_was_left_out() -> None:
 def test_a_gpu_is_measured_from_begin_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = "bench.train --device cuda --config demo --warm_up 1 --seconds 1 --rounds 1 --json"
+    command = "bench.train --device cuda --config demo --warm-up 1 --seconds 1 --rounds 1 --json"
     monkeypatch.setattr(sys, "argv", [*command.split(), str(tmp_path / "gpu.json")])
     train.main()
     result = json.loads((tmp_path / "gpu.json").read_text())

@@ -30,7 +30,7 @@ from config.search import Limits, SearchConfig
 from const.token import EOS
 from tests import tiny
 from tests.samples import HOSTILE, HOSTILE_PAIR, PAIR, page_data, recorded
-from tests.served import Scribe, eventually, line_translator, route, serving, translator
+from tests.served import Scribe, eventually, line_translator, served_run, serving, translator
 from tests.tiny import MODEL, TEXT, translating
 from utils.command import run_command
 from utils.load import Run, load_run
@@ -38,8 +38,8 @@ from utils.run import find_run
 from utils.search.forced import AttentionMap, Kind, attention_weights
 from utils.search.translator import Translation, Translator
 from utils.serve.service import Options
-from utils.training.plan import Progress
 from utils.training.report import Validation
+from utils.training.schedule import Progress
 from utils.visualize.attention import Pair, show_map, write_page
 from utils.visualize.explain import Watch, show_explanation
 
@@ -127,7 +127,7 @@ def stopped(page: Page) -> Page:
 @pytest.fixture(scope="module")
 def both() -> Iterator[str]:
     """A server of a run for each direction."""
-    with serving([route("there"), route("back", back=True)]) as url:
+    with serving([served_run("there"), served_run("back", back=True)]) as url:
         yield url
 
 
@@ -206,7 +206,7 @@ def test_a_choice_survives_an_edit_and_a_link_brings_a_text(both: str, open_page
 
 
 def test_examples_are_those_of_the_run(scribe: Scribe, open_page: Open) -> None:
-    own = scribe.route()._replace(examples=["寺がある。", "川。"])
+    own = scribe.served()._replace(examples=["寺がある。", "川。"])
     with serving([own]) as url:
         page = open_page(url)
         page.get_by_role("button", name="川。").click()
@@ -214,21 +214,21 @@ def test_examples_are_those_of_the_run(scribe: Scribe, open_page: Open) -> None:
 
 
 def test_a_kind_of_text_is_chosen_where_one_run_is_meant(scribe: Scribe, open_page: Open) -> None:
-    with serving([scribe.route()._replace(kinds=["bt", "law"]), scribe.route("plain", "en", "ja")]) as url:
+    with serving([scribe.served()._replace(tags=["bt", "law"]), scribe.served("plain", "en", "ja")]) as url:
         page = open_page(url)
-        kind = page.get_by_label("Kind of text")
-        expect(kind).to_be_hidden()  # the language is to be detected
+        tag = page.get_by_label("Kind of text")
+        expect(tag).to_be_hidden()  # the language is to be detected
         page.get_by_label("Direction").select_option("ja→en")
         fill(page, "寺、川")
         translation(page, "川、寺")
         for chosen, text in (("law", "寺"), ("None", "川")):
-            kind.select_option(chosen)
+            tag.select_option(chosen)
             fill(page, text)
             translation(page, text)
         assert [options.tag for options in scribe.options[:1] + scribe.options[-1:]] == [None, ""]
         assert "law" in [options.tag for options in scribe.options]
         page.get_by_label("Direction").select_option("en→ja")
-        expect(kind).to_be_hidden()
+        expect(tag).to_be_hidden()
         fill(page, "ab")
         translation(page, "ba")
         assert scribe.options[-1].tag is None
@@ -236,7 +236,7 @@ def test_a_kind_of_text_is_chosen_where_one_run_is_meant(scribe: Scribe, open_pa
 
 # Has the page read all answers, of requests that it has given up, too; `read` tells when it is done with the older one.
 def test_an_older_answer_never_takes_the_place_of_a_newer_one(scribe: Scribe, open_page: Open) -> None:
-    with serving([scribe.route()], Limits(batch_texts=1)) as url:
+    with serving([scribe.served()], Limits(batch_texts=1)) as url:
         page = open_page(url)
         # the first answer arrives long after the second one, and the page cannot stop it
         page.evaluate(
@@ -266,7 +266,7 @@ def test_an_older_answer_never_takes_the_place_of_a_newer_one(scribe: Scribe, op
 
 def test_what_is_being_typed_is_no_longer_asked_for(scribe: Scribe, open_page: Open) -> None:
     """The browser disconnects, and the server drops the text."""
-    with serving([scribe.route()], Limits(batch_texts=1)) as url:
+    with serving([scribe.served()], Limits(batch_texts=1)) as url:
         page = stopped(open_page(url))
 
         def n_waiting(n: int) -> bool:
@@ -342,7 +342,7 @@ def test_the_direction_is_turned_round(both: str, open_page: Open) -> None:
 
 def test_markup_stays_text(scribe: Scribe, open_page: Open) -> None:
     text = "<img src=x onerror=document.title=1><script>document.title=2</script>"
-    with serving([scribe.route()]) as url:
+    with serving([scribe.served()]) as url:
         page = open_page(url)
         fill(page, text[::-1])  # which the scribe turns round
         translation(page, text)
@@ -358,13 +358,13 @@ def test_nothing_is_wider_than_the_window(both: str, open_page: Open, width: int
     page.wait_for_selector("#into button")
     page.locator("details").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    cut_off = page.locator("#text, #translation, #others .said, .tokens").evaluate_all(
+    overflowing = page.locator("#text, #translation, #others .said, .tokens").evaluate_all(
         "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.id || e.className)"
     )
     small = page.locator("button:visible, select:visible").evaluate_all(
         "all => all.filter(e => e.getBoundingClientRect().height < 32).map(e => e.id || e.textContent)"
     )
-    assert (cut_off, small) == ([], [])
+    assert (overflowing, small) == ([], [])
 
 
 def test_it_speaks_the_readers_language_and_the_other(both: str, open_page: Open) -> None:
@@ -392,7 +392,7 @@ def test_a_trouble_is_told_and_passes(both: str, open_page: Open, status: int, s
 
 
 def test_too_long_a_text_is_not_even_sent(scribe: Scribe, open_page: Open) -> None:
-    with serving([scribe.route()], Limits(max_chars=5)) as url:
+    with serving([scribe.served()], Limits(max_chars=5)) as url:
         page = stopped(open_page(url))
         type_text(page, "123456")
         expect(page.get_by_role("alert")).to_contain_text("6 characters exceed the limit of 5")
@@ -405,16 +405,16 @@ def test_too_long_a_text_is_not_even_sent(scribe: Scribe, open_page: Open) -> No
 # ---- the page of attention
 
 
-def write(folder: Path, found: AttentionMap, pair: Pair = PAIR) -> str:
+def write(folder: Path, attention: AttentionMap, pair: Pair = PAIR) -> str:
     """Write a page of attention, and return its address."""
     path = folder / "page.html"
-    show_map(found, pair, path)
+    show_map(attention, pair, path)
     return path.as_uri()
 
 
 def test_a_token_shows_what_it_looks_at(open_page: Open, tmp_path: Path) -> None:
-    found = recorded()
-    page = open_page(write(tmp_path, found))
+    attention = recorded()
+    page = open_page(write(tmp_path, attention))
 
     def listed() -> float:
         """Return the largest weight listed, in percent."""
@@ -422,7 +422,7 @@ def test_a_token_shows_what_it_looks_at(open_page: Open, tmp_path: Path) -> None
 
     assert page.locator("#map-title").inner_text() == "Cross, layer 2, mean"
     page.locator("#rows button").nth(3).hover()
-    mean = found.weights["cross"][1].mean(0)
+    mean = attention.weights["cross"][1].mean(0)
     assert page.locator("#readout p").inner_text() == "“temple” attends most to"
     assert listed() == pytest.approx(100 * float(mean[3].max()), abs=0.11)
     page.locator("#columns button").nth(1).click()
@@ -434,16 +434,10 @@ def test_a_token_shows_what_it_looks_at(open_page: Open, tmp_path: Path) -> None
     assert page.locator("#readout").inner_text() == ""
 
 
-def test_hostile_tokens_run_nothing(open_page: Open, tmp_path: Path) -> None:
-    page = open_page(write(tmp_path, recorded([HOSTILE, EOS], [HOSTILE, EOS]), HOSTILE_PAIR))
-    assert page.title() == f"Attention: {HOSTILE}"
-    assert page.locator("#rows button").first.inner_text() == HOSTILE
-
-
 def test_a_bert_attends_to_the_text_that_it_fills_in(open_page: Open, tmp_path: Path) -> None:
     tokens = ["<s>", "▁", "京都", "[MASK]", "寺", EOS]
-    found = AttentionMap(tokens, tokens, {"self": recorded(tokens, tokens).weights["encoder"]})
-    url = write(tmp_path, found, Pair("京都[MASK]寺", "京都の寺", "ja", "ja", "bert"))
+    attention = AttentionMap(tokens, tokens, {"self": recorded(tokens, tokens).weights["encoder"]})
+    url = write(tmp_path, attention, Pair("京都[MASK]寺", "京都の寺", "ja", "ja", "bert"))
     page = open_page(url)
     assert page.locator("#map-title").inner_text() == "Self-attention, layer 3, mean"
     assert page.locator("#rows-title").inner_text() == "Attending: each position of the text"
@@ -535,28 +529,6 @@ def test_the_tree_says_what_won_and_why_the_others_dropped_out(explained: Explai
     expect(page.locator("#telling")).to_contain_text("not among the 4 best, out of the beam")
 
 
-@pytest.mark.parametrize("width", [375, 1200])
-def test_an_explanation_fits_the_window_in_either_language(explained: Explained, open_page: Open, width: int) -> None:
-    page = open_page(explained.url, width=width, locale="ja-JP")
-    expect(page.get_by_role("heading", level=1)).to_have_text("この訳ができるまで")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert not re.search("[a-z]{2,} [a-z]{2,} [a-z]{2,}", " ".join(page.locator("h2, h3, p").all_inner_texts()[1:]))
-    page.get_by_role("link", name="English").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("How this translation came about")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.get_by_role("link", name="日本語").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("この訳ができるまで")
-
-
-def test_hostile_tokens_are_explained_as_text(explained: Explained, open_page: Open, tmp_path: Path) -> None:
-    hostile = json.loads(json.dumps(explained.data).replace('"Th"', json.dumps(HOSTILE)))
-    write_page("explain.html", hostile, HOSTILE_PAIR, tmp_path / "page.html")
-    page = open_page((tmp_path / "page.html").as_uri())
-    assert page.title() == f"Explained: {HOSTILE}"
-    for place in ("#queries", "#guesses", "#tree"):
-        assert HOSTILE in page.locator(place).inner_text()
-
-
 # ---- the page of a training
 
 
@@ -636,35 +608,61 @@ def test_a_sentence_shows_its_attention_and_guesses(learned: Explained, open_pag
     assert page.locator("#guesses button").first.inner_text().split("\n")[-1] == f"{100 * p:.1f} %"
 
 
+# ---- what holds for all pages that are files
+
+
 @pytest.mark.parametrize("width", [375, 1200])
-def test_a_training_fits_the_window_in_either_language(learned: Explained, open_page: Open, width: int) -> None:
-    page = open_page(learned.url, width=width, locale="ja-JP", color_scheme="dark", forced_colors="active")
-    expect(page.get_by_role("heading", level=1)).to_have_text("訳せるようになるまで")
-    page.get_by_role("slider").press("End")
-    expect(page.locator("#now")).to_contain_text("更新 4,000 回")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    shown = page.locator("h2, h3, main > p:not(.muted), section > p, #now, #telling").all_inner_texts()
+@pytest.mark.parametrize(
+    ("name", "japanese", "english"),
+    [
+        ("explained", "この訳ができるまで", "How this translation came about"),
+        ("learned", "訳せるようになるまで", "How it learned to translate"),
+    ],
+)
+def test_a_page_fits_the_window_in_either_language(
+    request: pytest.FixtureRequest, open_page: Open, name: str, japanese: str, english: str, width: int
+) -> None:
+    url, heading = request.getfixturevalue(name).url, {"ja": japanese, "en": english}
+    page = open_page(url, width=width, locale="ja-JP", color_scheme="dark", forced_colors="active")
+    if name == "learned":
+        page.get_by_role("slider").press("End")
+        expect(page.locator("#now")).to_contain_text("更新 4,000 回")
+    expect(page.get_by_role("heading", level=1)).to_have_text(heading["ja"])
+    shown = page.locator("h2, h3, main > p:not(.texts, .muted), section > p, #now, #telling").all_inner_texts()
     assert not re.search("[a-z]{2,} [a-z]{2,} [a-z]{2,}", " ".join(text for text in shown if "There" not in text))
-    page.get_by_role("link", name="English").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("How it learned to translate")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for language, link in (("en", "English"), ("ja", "日本語")):
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.get_by_role("link", name=link).click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(heading[language])
 
 
-def test_hostile_sentences_are_watched_as_text(learned: Explained, open_page: Open, tmp_path: Path) -> None:
-    hostile = json.loads(json.dumps(learned.data))
-    for frame in hostile["frames"]:
+def test_hostile_texts_stay_texts(explained: Explained, learned: Explained, open_page: Open, tmp_path: Path) -> None:
+    def opened(title: str) -> Page:
+        page = open_page((tmp_path / "page.html").as_uri())
+        assert page.title() == f"{title}: {HOSTILE}"
+        return page
+
+    write(tmp_path, recorded([HOSTILE, EOS], [HOSTILE, EOS]), HOSTILE_PAIR)
+    assert opened("Attention").locator("#rows button").first.inner_text() == HOSTILE
+
+    tokens = json.loads(json.dumps(explained.data).replace('"Th"', json.dumps(HOSTILE)))
+    write_page("explain.html", tokens, HOSTILE_PAIR, tmp_path / "page.html")
+    page = opened("Explained")
+    for place in ("#queries", "#guesses", "#tree"):
+        assert HOSTILE in page.locator(place).inner_text()
+
+    sentences = json.loads(json.dumps(learned.data))
+    for frame in sentences["frames"]:
         frame["sentences"][0] |= {"source": HOSTILE, "translation": HOSTILE, "reference": HOSTILE}
-    write_page("watch.html", hostile, HOSTILE_PAIR, tmp_path / "page.html")
-    page = open_page((tmp_path / "page.html").as_uri())
-    assert page.title() == f"Learning: {HOSTILE}"
+    write_page("watch.html", sentences, HOSTILE_PAIR, tmp_path / "page.html")
+    page = opened("Learning")
     assert page.locator("#sentences button").first.inner_text().count(HOSTILE) == 2
     expect(page.locator("#reference")).to_have_text(HOSTILE)
 
 
 def draw_explanation(explanation: Path, picture: Path) -> None:
     """Photograph the sections of attention and of the layers' guesses."""
-    with sync_playwright() as playwright:
-        browser = launched(playwright)
+    with sync_playwright() as playwright, launched(playwright) as browser:
         page = browser.new_page(viewport={"width": 860, "height": 600}, locale="en-GB")
         page.goto(explanation.resolve().as_uri())
         page.add_style_tag(content="#telling { display: none; }")
@@ -674,7 +672,6 @@ def draw_explanation(explanation: Path, picture: Path) -> None:
         height = last["y"] + last["height"] - first["y"] + 20
         clip = {"x": 0.0, "y": first["y"] - 10, "width": 860.0, "height": height}
         page.screenshot(path=picture, full_page=True, clip=clip)  # type: ignore[arg-type]
-        browser.close()
     Image.open(picture).quantize().save(picture, optimize=True)  # 256 colours: a third of the size
 
 
@@ -685,15 +682,13 @@ def draw_page() -> None:
         return
     if len(sys.argv) != 4:
         raise ValueError("give a run, a sentence and a file: python -m tests.test_browser RUN SENTENCE FILE")
-    with served(find_run(Path(sys.argv[1]))) as url, sync_playwright() as playwright:
-        browser = launched(playwright)
+    with served(find_run(Path(sys.argv[1]))) as url, sync_playwright() as playwright, launched(playwright) as browser:
         page = browser.new_page(viewport={"width": 1000, "height": 600}, locale="en-GB")
         page.goto(url)
         page.get_by_role("textbox").fill(sys.argv[2])
         page.locator("#into > *").nth(1).hover()
         page.wait_for_timeout(500)  # of animation
         page.screenshot(path=sys.argv[3], full_page=True)
-        browser.close()
 
 
 if __name__ == "__main__":

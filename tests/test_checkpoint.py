@@ -38,8 +38,8 @@ from utils.training.checkpoint import (
     step_of,
     write_weights,
 )
-from utils.training.plan import Progress, Rank
 from utils.training.report import Validation
+from utils.training.schedule import Progress, Rank
 
 CPU = torch.device("cpu")
 
@@ -395,7 +395,6 @@ class Training:
             lambda: {"step": self.progress.step},
             lambda: {"w": torch.tensor([float(self.progress.step)])},
             "bleu",
-            scoring,
         )
 
     def validate(self, *course: tuple[int, float], loss: float = 1.0) -> None:

@@ -45,24 +45,24 @@ translate.py --input in.ja --output out.en                    |          |
 translate.py 寺 --output -                                    |          | .+\n
 translate.py --input in.ja --output /dev/stdout               |          | (.+\n){3}
 translate.py 寺 --prefix 'There is'                           |          | There is.*\n
-translate.py 寺 --alternatives 3 --max_length 9 --beam 1      |          | .+\n\n( *\d+ +\S+ +│( +\S+ +<?[\d.]+ %){3}\n)+
+translate.py 寺 --alternatives 3 --max-length 9 --beam 1      |          | .+\n\n( *\d+ +\S+ +│( +\S+ +<?[\d.]+ %){3}\n)+
 translate.py 寺 --alternatives 2 --format jsonl               |          | \{.*"alternatives": \[\{"position": 1, "token": .*\}\n
-translate.py 寺 --alternatives 2 --n_best 2 --format jsonl    |          | \{.*"n_best": .*"alternatives": .*\}\n
+translate.py 寺 --alternatives 2 --n-best 2 --format jsonl    |          | \{.*"n_best": .*"alternatives": .*\}\n
 translate.py 寺 --score 'temple 😀'                           |          | (\S+ +<?[\d.]+ %\n)+\nlog-probability -[\d.]+, .*\n
 translate.py 寺 --score temple                                |          | (\S+ +<?[\d.]+ %\n)+\nlog-probability -[\d.]+, .*\n
 translate.py 寺 --score temple --format jsonl                 |          | \{.*"log_prob": -.*"perplexity": .*\}\n
-translate.py 寺 --sample --n_best 3 --seed 0                  |          | (1\t-[\d.]+\t.+\n){3}
-translate.py 寺 --sample --minimum_bayes_risk                 |          | .+\n
+translate.py 寺 --sample --n-best 3 --seed 0                  |          | (1\t-[\d.]+\t.+\n){3}
+translate.py 寺 --sample --minimum-bayes-risk                 |          | .+\n
 translate.py 寺 --run TRANSLATOR --run TRANSLATOR             |          | .+\n
 translate.py 寺 --attention a.png                             |          | .+\n
 translate.py 寺 --explain a.html --prefix 'There is'          |          | There is.*\n
 translate.py 京都 --glossary terms.tsv --beam 1               |          | (.* )?Uji( .*)?\n
 translate.py 京都 --glossary terms.tsv --prefix 'There is'    |          | There is.* Uji( .*)?\n
-translate.py 京都 --glossary terms.tsv --n_best 2             |          | (\d\t-[\d.]+\t(.* )?Uji( .*)?\n){2}
-translate.py 京都 --glossary terms.tsv --minimum_bayes_risk   |          | (.* )?Uji( .*)?\n
+translate.py 京都 --glossary terms.tsv --n-best 2             |          | (\d\t-[\d.]+\t(.* )?Uji( .*)?\n){2}
+translate.py 京都 --glossary terms.tsv --minimum-bayes-risk   |          | (.* )?Uji( .*)?\n
 translate.py 京都 --glossary terms.tsv --run TRANSLATOR --run TRANSLATOR | | (.* )?Uji( .*)?\n
 translate.py 京都 --glossary terms.tsv --attention a.html     |          | (.* )?Uji( .*)?\n
-translate.py 寺 --explain a.html --beam 1 --n_best 1          |          | .+\n
+translate.py 寺 --explain a.html --beam 1 --n-best 1          |          | .+\n
 predict.py fill-mask 京都に[MASK]と[MASK]。 [MASK] --top 2    |          | FILLED\n  橋  32.5%  橋  32.5%\n  川  12.5%  川  12.5%\n橋\n(.+\n){2}
 predict.py fill-mask --top 1 --run BERT                       | \n[MASK] | 橋\n  橋  32.5%\n
 predict.py fill-mask 京[MASK] --top 1 --attention a.png       |          | .*橋\n  橋  32.5%\n
@@ -72,8 +72,8 @@ predict.py classify --texts in.ja --labels labels             |          | accur
 predict.py generate 'There is' --greedy --tokens 4            |          | There is\.{4}\n
 predict.py generate 'There is' --samples 9 --seed 7           |          | (There is\.*\n){9}
 predict.py generate --samples 2 --run LANGUAGE_MODEL          |          | (\.*\n){2}
-predict.py perplexity --run LIVELY --memory_lengths 0 8       |          | .*, test, segments of 5\n(.*\n){1,2}( +\d+ +[\d.]+ +[\d.]+\n){2}  more memory helps up to [08]; up to [08] and [08] on .*\n
-predict.py perplexity --run LIVELY --memory_lengths 0 8 --segment_length 3 |          | .*, test, segments of 3\n(.*\n){1,2}( +\d+ +[\d.]+ +[\d.]+\n){2}  more memory helps up to [08]; up to [08] and [08] on .*\n
+predict.py perplexity --run LIVELY --memory-lengths 0 8       |          | .*, test, segments of 5\n(.*\n){1,2}( +\d+ +[\d.]+ +[\d.]+\n){2}  more memory helps up to [08]; up to [08] and [08] on .*\n
+predict.py perplexity --run LIVELY --memory-lengths 0 8 --segment-length 3 |          | .*, test, segments of 3\n(.*\n){1,2}( +\d+ +[\d.]+ +[\d.]+\n){2}  more memory helps up to [08]; up to [08] and [08] on .*\n
 """  # noqa: E501
 
 # command | standard input | words of the one line on standard error
@@ -85,7 +85,7 @@ translate.py --京都は古い。--                                 |          |
 translate.py 寺 --format xml                                  |          | xml
 translate.py 寺 --input in.ja                                 |          | texts and --input in.ja at once: give one of them
 translate.py --input film.srt --format jsonl                  |          | --input film.srt and --format jsonl at once: its lines
-translate.py --input film.srt --n_best 2                      |          | --input film.srt and --n_best 2 at once: its lines
+translate.py --input film.srt --n-best 2                      |          | --input film.srt and --n-best 2 at once: its lines
 translate.py --input wrong.srt --output out                   |          | wrong.srt, line 6: '00:00:02,000 -> 00:00:03,000' belongs to no
 translate.py --input film.vtt --output film.en.vtt            |          | --input film.vtt: WebVTT is not read: convert it, for
 translate.py --input a.pot.gz --output a.po                   |          | --input a.pot.gz: it is a template: copy it to a .po file
@@ -93,22 +93,22 @@ translate.py --output film.en.srt                             | 1\n     | --outp
 translate.py --input film.srt --output a.PO                   |          | --output a.PO: give a .po file as --input, or another
 translate.py --input nowhere --output out                     |          | no such file: nowhere
 translate.py --input in.ja --output link.ja                   |          | --output link.ja is the file of --input: give another
-translate.py 寺 --n_best 0                                    |          | --n_best 0: give 1 or more
-translate.py 寺 --n_best 1001                                 |          | --n_best 1001: give 1 to 1,000 (1 is greedy)
-translate.py 寺 --sample --n_best 10001                       |          | --n_best 10001: give 1 to 10,000
-translate.py 寺 --n_best 3 --beam 2                           |          | --beam 2 is less than --n_best 3: give --beam 3
+translate.py 寺 --n-best 0                                    |          | --n-best 0: give 1 or more
+translate.py 寺 --n-best 1001                                 |          | --n-best 1001: give 1 to 1,000 (1 is greedy)
+translate.py 寺 --sample --n-best 10001                       |          | --n-best 10001: give 1 to 10,000
+translate.py 寺 --n-best 3 --beam 2                           |          | --beam 2 is less than --n-best 3: give --beam 3
 translate.py 寺 --beam 0                                      |          | --beam 0: give 1 to 1,000 (1 is greedy)
-translate.py 寺 --min_length 5 --max_length 3                 |          | --min_length 5: give 0 to --max_length 3
-translate.py 寺 --sample --n_best 3 --samples 2               |          | --samples 2 is less than --n_best 3: give --samples 3
-translate.py 寺 --beam 1 --minimum_bayes_risk                 |          | nothing to choose from: give e.g. --beam 8, or --sample
+translate.py 寺 --min-length 5 --max-length 3                 |          | --min-length 5: give 0 to --max-length 3
+translate.py 寺 --sample --n-best 3 --samples 2               |          | --samples 2 is less than --n-best 3: give --samples 3
+translate.py 寺 --beam 1 --minimum-bayes-risk                 |          | nothing to choose from: give e.g. --beam 8, or --sample
 translate.py 寺 --sample --beam 4                             |          | --sample and --beam 4 at once: samples are drawn
 translate.py 寺 --temperature 0.5                             |          | --temperature 0.5 and a search at once: add --sample
 translate.py 寺 橋 --alternatives 2                           |          | --alternatives 2 and 2 texts at once: give one text
-translate.py 寺 --alternatives 2 --n_best 2                   |          | --alternatives 2 and --n_best 2 at once: it is of the best
-translate.py 寺 --score temple --n_best 2                     |          | --score temple and --n_best 2 at once: give one of them
+translate.py 寺 --alternatives 2 --n-best 2                   |          | --alternatives 2 and --n-best 2 at once: it is of the best
+translate.py 寺 --score temple --n-best 2                     |          | --score temple and --n-best 2 at once: give one of them
 translate.py 😀 --alternatives 3                              |          | nothing that the model has translated
 translate.py 寺。橋。 --attention a.png                         |          | sentences: give one of them
-translate.py 寺 --log_probs                                   |          | --log_probs and --format text at once: give --format jsonl
+translate.py 寺 --log-probs                                   |          | --log-probs and --format text at once: give --format jsonl
 translate.py 寺 橋 --score temple                             |          | give one text, or two files
 translate.py 寺 --prefix 😀                                   |          | '😀' has characters outside the vocabulary
 translate.py 寺 --glossary nowhere                            |          | no such file: nowhere
@@ -119,7 +119,7 @@ translate.py 寺 --glossary terms.tsv --sample                 |          | --gl
 translate.py 寺 --glossary terms.tsv --score temple           |          | --glossary terms.tsv and --score temple at once: it needs
 translate.py 寺 --glossary terms.tsv --explain a.html         |          | --glossary terms.tsv and --explain a.html at once: it
 translate.py 寺 --glossary terms.tsv --engine ctranslate2     |          | --glossary terms.tsv and --engine ctranslate2 at once: it
-translate.py 寺 --format pharaoh --n_best 2                   |          | --n_best 2 at once: it is a line per text
+translate.py 寺 --format pharaoh --n-best 2                   |          | --n-best 2 at once: it is a line per text
 translate.py 寺 --attention a.svg                             |          | a.svg: give the file the extension .html or .png
 translate.py 寺 --run x --run y --attention a.png             |          | --attention a.png and 2 runs at once: give one --run
 translate.py '' --attention a.html                            |          | '' has no token: give a sentence
@@ -142,13 +142,13 @@ translate.py --input euc.ja --output out                      |          | euc.j
 translate.py --input utf16.en --output out                    |          | utf16.en, line 1 has a NUL: is it UTF-16
 predict.py fill-mask 京都                                     |          | '京都' has no [MASK]: write it where
 predict.py fill-mask 寺寺寺寺寺寺寺寺寺[MASK]                 |          | are more than the 12 that the network reads: shorten
-predict.py fill-mask [MASK] --run x --hugging_face y          |          | --run x and --hugging_face y at once: give one of them
+predict.py fill-mask [MASK] --run x --hugging-face y          |          | --run x and --hugging-face y at once: give one of them
 predict.py fill-mask 寺[MASK] [MASK] --attention a.png        |          | --attention a.png and 2 texts at once: give one text
 predict.py classify 寺 --labels labels                        |          | --texts and --labels belong together: give both
 predict.py classify --texts in.ja --labels few                |          | in.ja has 3 lines but few has 2: give a label for each
 predict.py classify --texts in.ja --labels wrong              |          | line 2: label 'harbour' is not among
-predict.py generate a --top_p 1.5                             |          | --top_p 1.5: give more than 0 and at most 1
-predict.py generate a --greedy --top_k 0                      |          | --greedy and --top_k 0 at once: leave one out
+predict.py generate a --top-p 1.5                             |          | --top-p 1.5: give more than 0 and at most 1
+predict.py generate a --greedy --top-k 0                      |          | --greedy and --top-k 0 at once: leave one out
 predict.py perplexity --run LANGUAGE_MODEL LANGUAGE_MODEL     |          | two runs are named
 predict.py perplexity --json .                                |          | exists and is not a file
 """  # noqa: E501
@@ -251,7 +251,7 @@ def test_files_are_those_that_were_asked_for(cli: Command) -> None:
     expected = cli("translate.py --input in.ja").out
     cli("translate.py --input in.ja --output new.en")
     cli("translate.py 寺 --attention new/a.html")
-    cli("predict.py perplexity --run LIVELY --memory_lengths 0 8 --json m.json --picture m.png")
+    cli("predict.py perplexity --run LIVELY --memory-lengths 0 8 --json m.json --picture m.png")
     new = {Path(name).name: content for name, content in files().items() if name not in before}
     assert set(new) == {"new.en", "a.html", "m.json", "m.png"}
     assert new["new.en"].decode() == expected
@@ -272,7 +272,7 @@ def test_a_line_that_cannot_be_filled_in_does_not_end_the_others(cli: Command) -
 
 
 def test_every_option_of_sampling_changes_what_is_generated(cli: Command) -> None:
-    options = ["--samples 3", "--temperature 0.7", "--top_k 11", "--top_p 0.9", "--seed 5", "--memory_length 1"]
+    options = ["--samples 3", "--temperature 0.7", "--top-k 11", "--top-p 0.9", "--seed 5", "--memory-length 1"]
 
     def generated(given: list[str]) -> str:
         return cli(f"predict.py generate 'There is' --tokens 12 --run LIVELY {' '.join(given)}").out
@@ -285,9 +285,9 @@ def test_every_option_of_sampling_changes_what_is_generated(cli: Command) -> Non
 
 MISTAKES = [
     "translate.py 寺 --sample --beam 4",
-    "predict.py generate a --top_p 1.5",
-    "evaluate.py file nowhere nowhere --tgt_lang en",
-    "serve.py --max_chars 0",
+    "predict.py generate a --top-p 1.5",
+    "evaluate.py file nowhere nowhere --tgt-lang en",
+    "serve.py --max-chars 0",
     "export.py --to ctranslate2 --output .",
     "study.py nowhere.yaml",
 ]
@@ -312,7 +312,7 @@ def test_help_and_mistakes_need_not_wait_for_imports(line: str, tmp_path: Path) 
     assert found.returncode == (0 if "--help" in line else 2), found.stderr
 
 
-@pytest.mark.parametrize("how", ["--beam 1", "--format jsonl --log_probs --minimum_bayes_risk --n_best 2", "--score a"])
+@pytest.mark.parametrize("how", ["--beam 1", "--format jsonl --log-probs --minimum-bayes-risk --n-best 2", "--score a"])
 def test_what_was_exported_translates_without_torch(how: str, runs: dict[str, Path], tmp_path: Path) -> None:
     export.export(runs["TRANSLATOR"], "ctranslate2", tmp_path / "exported")
     packages = [package for package in SLOW if package != "ctranslate2"]

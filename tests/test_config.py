@@ -18,18 +18,17 @@ from hypothesis import strategies as st
 from torch import nn
 
 from config import reader
+from config.bound import Bound
 from config.data import CleanConfig, DataConfig, LabelledConfig
-from config.group import Bound
 from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig, TransformerXLConfig
-from config.reader import fields_of, group_of, layer_from_options, names_of
+from config.reader import settings_from_options, settings_of
 from config.search import SearchConfig
 from config.training import OptimizerConfig, TranslationTrainingConfig
 from const.path import PRESET
 from models.bert import BertClassifier, BertForPreTraining
 from models.transformer_xl import TransformerXL
 from utils import arguments as arguments_module
-from utils.arguments import BY_PAIRS, SIZES, Arguments, as_options, as_text, read_arguments, recipe
-from utils.arguments import settings as settings_of
+from utils.arguments import Arguments, as_options, as_text, config_with, read_arguments
 from utils.config import (
     CONFIG_TYPES,
     AnyConfig,
@@ -41,7 +40,10 @@ from utils.config import (
     TranslationConfig,
     find_settings,
 )
+from utils.dataset.corpus import prepare_corpus
+from utils.dataset.text import read_pairs
 from utils.load import build_network
+from utils.recipe import BY_PAIRS, SIZES, recipe, training_pairs
 from utils.run import find_run
 
 paths = st.none() | st.sampled_from(["/my.ja", "/文 書/a b.ja", "/d/../x:y.ja", "/~/a#b"]).map(Path)
@@ -449,7 +451,7 @@ def test_a_corpus_that_is_named_anew_takes_the_place_of_a_runs_own_files(runs: P
     own = DataConfig(src=a, tgt=b, dev_src=c, dev_tgt=d, more_src=a, more_tgt=b, src_lang="xx", pre_tokenized=True)
     TranslationConfig(data=own).save(runs / "tiny-1" / "config.yaml")
 
-    def data(*options: str, begin: str = "--init_from") -> DataConfig:
+    def data(*options: str, begin: str = "--init-from") -> DataConfig:
         config = read_arguments([begin, "tiny-1", *options]).config
         assert isinstance(config, TranslationConfig)
         return config.data
@@ -550,10 +552,27 @@ THIRD = '<tuv xml:lang="ja"><seg>寺</seg></tuv></tu>'
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for module in ("utils.arguments", "utils.dataset.corpus"):
-        monkeypatch.setattr(f"{module}.CORPUS", tmp_path / "corpus")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_a_recipe_counts_the_pairs_that_will_be_prepared_and_writes_no_file(own: Path) -> None:
+    lines = [line.split("\t") for line in PAIRS.splitlines()]
+    (own / "my.tsv").write_text(PAIRS + PAIRS[:99] + "彼\the has 7 pens.\n", encoding="utf-8")
+    (own / "dev.tsv").write_text("はい。\tYes.\n\tNo.\n", encoding="utf-8")
+    (own / "more.tsv").write_text(f"はい。\tYeah.\n川\triver\n\t橋\n{PAIRS}", encoding="utf-8")
+    for name, side in (("my.ja", 0), ("my.en", 1)):
+        (own / name).write_text("".join(f"{line[side]}\n" for line in lines), encoding="utf-8")
+    my, dev, more, ja, en = (own / name for name in ("my.tsv", "dev.tsv", "more.tsv", "my.ja", "my.en"))
+    for data in (
+        DataConfig("files", pairs=my, held_out=5),
+        DataConfig("files", pairs=my, held_out=5, more_pairs=more),
+        DataConfig("files", src=ja, tgt=en, held_out=3, dev_pairs=dev, more_pairs=more),
+        DataConfig("files", src=ja, tgt=en, dev_pairs=dev, test_src=ja, test_tgt=en, more_pairs=more),
+    ):
+        before, found = {*own.rglob("*")}, [*training_pairs(data)]
+        assert {*own.rglob("*")} == before
+        assert found == [*read_pairs(prepare_corpus(data, own / "corpus").train)]
 
 
 def test_a_recipe_has_the_sizes_of_the_presets_it_is_made_of() -> None:
@@ -653,23 +672,18 @@ def test_two_files_tell_their_languages_by_their_names(own: Path) -> None:
 
 def test_settings_written_as_options_are_those_that_train_would_read() -> None:
     values = {"optimizer.peak_lr": 1.5e-05, "tokenizer.joint": True, "training.max_epochs": None, "name": "日"}
-    config = settings_of(PRESET / "demo.yaml", values)
+    config = config_with(PRESET / "demo.yaml", values)
     assert read_arguments(["--config", str(PRESET / "demo.yaml"), *as_options(values)]).config == config
     assert {name: dict(leaves(config))[name] for name in values} == values
     with pytest.raises(ValueError, match=r"^unknown setting model\.dff: did you mean model\.d_ff\?$"):
-        settings_of(PRESET / "demo.yaml", {"model.dff": 16})
+        config_with(PRESET / "demo.yaml", {"model.dff": 16})
 
 
 def bounded_fields() -> Iterator[tuple[type[AnyConfig], str, Bound, bool]]:
     for config_type in CONFIG_TYPES.values():
-        for name, kind in names_of(config_type):
-            owner: Any = config_type
-            *groups, leaf = name.split(".")
-            for group in groups:
-                owner = group_of(fields_of(owner)[group])
-            bound = next(each for each in dataclasses.fields(owner) if each.name == leaf).metadata.get("bound")
-            if bound is not None:
-                yield config_type, name, bound, int in (kind, *get_args(kind))
+        for name, field_type, field, _ in settings_of(config_type):
+            if bound := field.metadata.get("bound"):
+                yield config_type, name, bound, int in (field_type, *get_args(field_type))
 
 
 def test_every_setting_holds_its_bound() -> None:
@@ -678,18 +692,18 @@ def test_every_setting_holds_its_bound() -> None:
     with_a_rule_beside = ("model.n_encoder_layers", "search.max_length", "search.max_ratio")
     for config_type, name, bound, whole in bounded_fields():
         step = 1 if whole else 1e-6
-        within = [end for end in (bound.least, bound.most) if end is not None]
-        within += [bound.above + step] if bound.above is not None else []
-        beyond = [bound.least - step] if bound.least is not None else []
-        beyond += [bound.most + step * max(1, bound.most)] if bound.most is not None else []
-        beyond += [end for end in (bound.above, bound.below) if end is not None and math.isfinite(end)]
+        within = [end for end in (bound.ge, bound.le) if end is not None]
+        within += [bound.gt + step] if bound.gt is not None else []
+        beyond = [bound.ge - step] if bound.ge is not None else []
+        beyond += [bound.le + step * max(1, bound.le)] if bound.le is not None else []
+        beyond += [end for end in (bound.gt, bound.lt) if end is not None and math.isfinite(end)]
         always = {f"data.{key}": f"/{key}" for key in files} if config_type is ClassificationConfig else {}
-        if (heads := name.replace("d_model", "n_heads")) != name and heads in dict(names_of(config_type)):
-            always |= {heads: "1"}  # which any width splits into
+        if name.endswith("d_model") and config_type is not RecurrentTranslationConfig:
+            always |= {name.replace("d_model", "n_heads"): "1"}  # which any width splits into
         assert within or beyond
         for value in beyond:
             with pytest.raises(ValueError, match=rf"^{re.escape(name)}=\S+: give "):
-                reader.read(config_type, layer_from_options(always | {name: as_text(value)}))
+                reader.read(config_type, settings_from_options(always | {name: as_text(value)}))
         for value in within:
             if name not in with_a_rule_beside:
-                reader.read(config_type, layer_from_options(always | {name: as_text(value)}))
+                reader.read(config_type, settings_from_options(always | {name: as_text(value)}))

@@ -344,10 +344,10 @@ def test_no_held_out_pair_is_trained_on_and_none_is_lost(
     distinct = {frozenset(pair) for pair in stripped(files) if all(pair)}
     if len(distinct) <= 2 * (n_dev + n_test):
         with pytest.raises(ValueError, match=f"^held_out={max(n_dev, n_test)} is too many of {len(distinct)} distinct"):
-            hold_out(files, n_dev, n_test)
+            hold_out(text_module.read_pairs(files), n_dev, n_test)
         return
     try:
-        chosen = hold_out(files, n_dev, n_test)
+        chosen = hold_out(text_module.read_pairs(files), n_dev, n_test)
     except ValueError as error:
         assert "leaves no pair to train on without a line of the dev or test text" in str(error)  # noqa: PT017
         return
@@ -363,12 +363,14 @@ def test_no_held_out_pair_is_trained_on_and_none_is_lost(
 
 def test_the_choice_is_as_good_as_random_and_always_the_same(tmp_path: Path) -> None:
     files = written(tmp_path, [(f"都{i}", f"capital {i}") for i in range(100)])
-    _, held = hold_out(files, 20, 20)
-    assert hold_out(ParallelFiles(files.tgt, files.src), 20, 20)[1] == held  # in both directions
+    _, held = hold_out(text_module.read_pairs(files), 20, 20)
+    assert (
+        hold_out(text_module.read_pairs(ParallelFiles(files.tgt, files.src)), 20, 20)[1] == held
+    )  # in both directions
     assert min(held["dev"] + held["test"]) < 20 < 80 < max(held["dev"] + held["test"])
     # golden: runs from before are compared on these sentences, which are as they were
     files = written(tmp_path, [(f" 都{i}", f"capital {i} ") for i in range(12)])
-    write_split(files, *hold_out(files, 3, 0), tmp_path)
+    write_split(files, *hold_out(text_module.read_pairs(files), 3, 0), tmp_path)
     kept = pairs_of(ParallelFiles.of(tmp_path, "dev"))
     assert kept == [(" 都10", "capital 10 "), (" 都7", "capital 7 "), (" 都9", "capital 9 ")]
 
@@ -379,7 +381,7 @@ def test_what_was_trained_on_is_never_held_out_when_the_text_grows(tmp_path: Pat
     splits = []
     for i, pairs in enumerate((old, new[:20] + old + new[20:] + old[:3])):
         files = written(tmp_path, pairs, str(i))
-        rest, held = hold_out(files, 8, 8)
+        rest, held = hold_out(text_module.read_pairs(files), 8, 8)
         splits.append([{pairs[row] for row in rows} for rows in (rest.nonzero()[0].tolist(), *held.values())])
     (trained, dev, test), (_, later_dev, later_test) = splits
     assert not trained & (later_dev | later_test)

@@ -22,7 +22,7 @@ import translate
 from bench import results as results_module
 from bench.results import RESULTS, SAMPLES, TABLES, result_table, translations_page, with_table
 from config.data import DataConfig, TokenizerConfig
-from config.reader import names_of
+from config.reader import settings_of
 from config.search import Limits
 from const.corpora import CORPORA
 from const.path import FIGURE, PICKLES, ROOT
@@ -51,7 +51,7 @@ from utils.file import read_json
 from utils.load import load_run
 from utils.run import SHIPPED
 from utils.serve.api import create_app
-from utils.serve.service import Route, translate_lines
+from utils.serve.service import ServedRun, translate_lines
 from utils.text.language import unspaced_language
 from utils.text.tokenizer import SentencePieceTokenizer, every_token
 from utils.training.checkpoint import ABSENT, changed_settings
@@ -291,7 +291,7 @@ def test_what_a_page_links_to_or_names_is_in_the_repository(page: str) -> None:
 
 
 def test_options_that_pages_name_are_settings() -> None:
-    known = {f"--{name}" for config_type in CONFIG_TYPES.values() for name, _ in names_of(config_type)}
+    known = {f"--{name}" for config_type in CONFIG_TYPES.values() for name, *_ in settings_of(config_type)}
     named = {option for page in PAGES for option in re.findall(r"`(--\w+\.[\w.]+)", prose(text_of(page)))}
     assert named - known == set()
 
@@ -367,8 +367,8 @@ def test_tags_come_out_as_the_page_on_serving_says(page: str) -> None:
     asked, answer = re.findall(r"^curl (.+)\n```\n\n```json\n(.+)\n```$", text_of(page), re.M)[0]
     fields = dict(word.split("=", 1) for word in shlex.split(asked) if "=" in word)
     run = load_run(PICKLES / "kftt_ja_en", torch.device("cpu"))
-    route = Route("a", "ja", "en", 4, partial(translate_lines, run.translator(precision="fp32"), run.model))
-    assert ask(create_app([route], Limits()), lambda client: client.post("/translate", data=fields)).text == answer
+    served = ServedRun("a", "ja", "en", 4, partial(translate_lines, run.translator(precision="fp32"), run.model))
+    assert ask(create_app([served], Limits()), lambda client: client.post("/translate", data=fields)).text == answer
 
 
 @pytest.mark.parametrize("page", ["docs/own_text.md", "docs/ja/own_text.md"])
@@ -472,7 +472,7 @@ def test_scores_are_those_of_the_translations(
 @pytest.mark.slow
 def test_what_the_page_says_of_nymwas_protocol_is_counted_so(shared_data: Path, tmp_path: Path) -> None:
     page = (ROOT / "docs/results.md").read_text(encoding="utf-8")
-    ((translations, path, line),) = re.findall(r"nymwa (figure/\S+) corpus/kftt/(\S+) --plain +# (BLEU = [\d.]+)", page)
+    ((translations, path, line),) = re.findall(r"bleu (figure/\S+) corpus/kftt/(\S+) --plain +# (BLEU = [\d.]+)", page)
     take(shared_data / ARCHIVES["kftt"], {path}, tmp_path)
     right = read_lines(tmp_path / path)
     assert (len(right), sum(len(line.split()) for line in right)) == PUBLISHED_TEST

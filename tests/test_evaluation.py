@@ -43,10 +43,10 @@ from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
 from utils.dataset.text import ParallelText, read_lines, read_parallel
 from utils.evaluation import metric as metric_module
-from utils.evaluation import probe as probe_module
-from utils.evaluation import verbs
-from utils.evaluation.analysis import PartScore, analyse, repeats, under_translated, word_counts, word_cutter
-from utils.evaluation.judge import class_accuracy, masked_accuracy, translation_scores
+from utils.evaluation import score as score_module
+from utils.evaluation import validation as validation_module
+from utils.evaluation.analysis import PartScore, analyse, repeats, under_translated, word_counts, word_splitter
+from utils.evaluation.heads import agreement, head_importance, parse_gold, score_alignment
 from utils.evaluation.metric import (
     System,
     Test,
@@ -60,7 +60,7 @@ from utils.evaluation.metric import (
     sampling_seed,
     with_interval,
 )
-from utils.evaluation.probe import agreement, head_importance, pair_accuracy, parse_gold, score_heads, text_batches
+from utils.evaluation.validation import class_accuracy, masked_accuracy, pair_accuracy, translation_scores
 from utils.file import write_lines
 from utils.load import Run, load_run
 from utils.run import CONFIG, KEPT_WEIGHTS, find_run
@@ -69,7 +69,7 @@ from utils.search.translator import Candidate, Translation, Translator
 from utils.text.language import refuse_other_language
 from utils.text.tokenizer import TokenizerPair
 from utils.training.checkpoint import WEIGHTS_SUFFIX, step_file, write_weights
-from utils.training.plan import Rank
+from utils.training.schedule import Rank
 
 CPU = torch.device("cpu")
 ASIAN = ["--ter-normalized", "--ter-asian-support"]
@@ -229,7 +229,7 @@ def test_the_tokenizer_fits_the_language_or_is_refused() -> None:
     assert fitting_tokenizer("ja", pre_tokenized=False, wanted="char") == "char"
     assert fitting_tokenizer("ja", pre_tokenized=True, wanted="13a", force=True) == "13a"
     for lang, pre_tokenized, wanted, remedy in (
-        ("ja-JP", False, "none", "--tokenize ja-mecab, or --pre_tokenized"),
+        ("ja-JP", False, "none", "--tokenize ja-mecab, or --pre-tokenized"),
         ("en", False, "ja-mecab", "--tokenize 13a"),
         ("en", True, "13a", "split already"),
         ("lo", False, "13a", "--tokenize char"),
@@ -304,7 +304,7 @@ def test_plain_english_is_cut_as_moses_does() -> None:
 # analysis, by hand
 
 TRAINING = word_counts(
-    ["the temple is old .", "the old temple", "the the the the the the the the", "is it ?"], word_cutter("13a")
+    ["the temple is old .", "the old temple", "the the the the the the the the", "is it ?"], word_splitter("13a")
 )
 
 
@@ -323,7 +323,7 @@ def test_each_length_and_each_frequency_belongs_to_one_group() -> None:
     assert labels(analysis.bleu_by_length) == [(f"{label} source tokens", n) for label, n in groups.items()]
     occurrences = [0, 1, 2, 4, 5, 9, 10, 99, 100, 999, 1000, 2000]
     reference = " ".join(f"w{n}" for n in occurrences)
-    counts = word_counts([f"w{n}" for n in occurrences for _ in range(n)], word_cutter("13a"))
+    counts = word_counts([f"w{n}" for n in occurrences for _ in range(n)], word_splitter("13a"))
     analysis = analyse([], [reference], [reference], "13a", training_words=counts)
     groups = {"never seen": 1, "1 time": 1} | dict.fromkeys(
         ("2-4 times", "5-9 times", "10-99 times", "100-999 times", "1000+ times"), 2
@@ -437,11 +437,9 @@ def pair_by_pair(model: Transformer) -> float:
 
 
 def test_a_head_is_worth_what_the_loss_rises_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_module, "_TOKENS_PER_BATCH", 60)
+    monkeypatch.setattr("utils.search.forced._TOKENS_PER_BATCH", 60)  # several batches
     model = translating()
-    batches = text_batches(SHORT, tokenizers(), CPU)
-    assert len(batches) > 1
-    found = head_importance(model, batches)
+    found = head_importance(Run(Path(), TranslationConfig(model=MODEL), tokenizers(), model), SHORT)
     assert found.loss == pytest.approx(pair_by_pair(model), rel=1e-5)
     rises = [pair_by_pair(cut(model, i)) - pair_by_pair(model) for i in range(10)]
     assert [head.loss_rise for head in found.heads] == pytest.approx(rises, abs=1e-4)
@@ -572,7 +570,8 @@ def home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that a command runs in."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(verbs, "find_run", partial(find_run, root=tmp_path / "pickles"))
+    for module in (evaluate, score_module):
+        monkeypatch.setattr(module, "find_run", partial(find_run, root=tmp_path / "pickles"))
     for prepare in (prepare_to_score, prepare_corpus):
         monkeypatch.setattr(f"utils.dataset.corpus.{prepare.__name__}", partial(prepare, root=made / "split"))
     return tmp_path
@@ -593,22 +592,22 @@ def reported(command: Command, line: str) -> list[dict[str, Any]]:
 
 
 REFUSED = """
-file short references.en --tgt_lang en                        | references.en has 40 lines but short has 39: line i
-file good.en references.en --training_text no --tgt_lang en   | no such file: no
-file good.en references.en --tgt_lang en --json good.en       | --json good.en is the file of translations: give another
-file folder references.en --tgt_lang en                       | python evaluate.py run folder --translations FILE
-file references.en references.en --tgt_lang en                | have the same 40
-file good.en references.ja --tgt_lang en                      | REFERENCES references.ja is not in en
-file good.en references.en --tgt_lang en --bootstrap 5        | --bootstrap 5: give 100 or more
-file good.en references.en --tgt_lang en --tokenize zh        | --tokenize zh cannot split en into words
-file good.en references.en                                    | such as --tgt_lang en
-file good.en references.en --tgt_lang en --html folder        | folder exists and is not a file
-compare references.en bad.en good.en --tgt_lang en --samples 0 | --samples 0
-compare references.en bad.en good.en --tgt_lang en --bootstrap 0 | --bootstrap 0 and --test bootstrap at once
+file short references.en --tgt-lang en                        | references.en has 40 lines but short has 39: line i
+file good.en references.en --training-text no --tgt-lang en   | no such file: no
+file good.en references.en --tgt-lang en --json good.en       | --json good.en is the file of translations: give another
+file folder references.en --tgt-lang en                       | python evaluate.py run folder --translations FILE
+file references.en references.en --tgt-lang en                | have the same 40
+file good.en references.ja --tgt-lang en                      | REFERENCES references.ja is not in en
+file good.en references.en --tgt-lang en --bootstrap 5        | --bootstrap 5: give 100 or more
+file good.en references.en --tgt-lang en --tokenize zh        | --tokenize zh cannot split en into words
+file good.en references.en                                    | such as --tgt-lang en
+file good.en references.en --tgt-lang en --html folder        | folder exists and is not a file
+compare references.en bad.en good.en --tgt-lang en --samples 0 | --samples 0
+compare references.en bad.en good.en --tgt-lang en --bootstrap 0 | --bootstrap 0 and --test bootstrap at once
 run --split tune                                              | --split tune: files has dev, test; give one of them
 run --tag law                                                 | tag=law, but the vocabulary knows no tag: give one
-run --minimum_bayes_risk --beam 1                             | nothing to choose from: give e.g. --beam 8
-run --length_penalty 20                                       | --length_penalty 20.0: give
+run --minimum-bayes-risk --beam 1                             | nothing to choose from: give e.g. --beam 8
+run --length-penalty 20                                       | --length-penalty 20.0: give
 tune --save --beams 1 0                                       | --beams 0: give
 pairs tiny                                                    | learned corpus=files, ja to en; the pairs are of
 curves folder                                                 | --picture is missing: give the PNG file to write
@@ -635,10 +634,10 @@ def test_a_mistake_is_one_line_and_nothing_is_translated_or_written(
 
 
 WARNED = """
-file good.tok references.en --tgt_lang en --bootstrap 0 | good.tok looks tokenized: give --pre_tokenized
-file good.tok references.en --tgt_lang en --bootstrap 0 --pre_tokenized               |
-nymwa references.tok references.tok --force             | is not tok/kyoto-test.en of KFTT
-nymwa good.en references.tok                            | good.en is not tokenized
+file good.tok references.en --tgt-lang en --bootstrap 0 | good.tok looks tokenized: give --pre-tokenized
+file good.tok references.en --tgt-lang en --bootstrap 0 --pre-tokenized               |
+multi-bleu references.tok references.tok --force             | is not tok/kyoto-test.en of KFTT
+multi-bleu good.en references.tok                            | good.en is not tokenized
 """
 
 
@@ -651,7 +650,7 @@ def test_what_looks_wrong_is_scored_with_a_warning(line: str, words: str, comman
 
 
 def test_a_file_is_scored(command: Command) -> None:
-    words = "--tgt_lang ja --seed 7 --html report.html --sources sources --training_text references.ja"
+    words = "--tgt-lang ja --seed 7 --html report.html --sources sources --training-text references.ja"
     (found,) = reported(command, f"file good.ja references.ja {words}")
     with sampling_seed(7):
         expected = measure(JAPANESE.good, JAPANESE.references, build_metrics("ja", "ja-mecab"), 1000)
@@ -668,7 +667,7 @@ def test_systems_are_compared_with_the_first_and_runs_stand_for_their_translatio
     command: Command, home: Path
 ) -> None:
     shutil.copy(home / "good.en", home / "folder" / "test.txt")
-    words = "--tgt_lang en --test randomization --samples 200 --seed 3"
+    words = "--tgt-lang en --test randomization --samples 200 --seed 3"
     found = reported(command, f"compare references.en bad.en folder {words}")
     systems = [System("bad.en", ENGLISH.bad), System("folder", ENGLISH.good)]
     with sampling_seed(3):
@@ -689,7 +688,7 @@ def test_systems_are_contrasted_by_sentences_and_ngrams(command: Command, home: 
     write(home / "references", ["a red bridge", "an old temple", "the garden", "the river", "the river", "the shop"])
     write(home / "before", ["a red bridge", "a temple", "the hut", "the lake", "the lake", "the shop"])
     write(home / "after", ["a bridge", "an old temple", "the garden", "the river", "a river river", "the shop"])
-    found = command("compare references before after --tgt_lang en --html page.html --json page.json --samples 100")
+    found = command("compare references before after --tgt-lang en --html page.html --json page.json --samples 100")
     assert found.status == 0, found.err
     (told,) = json.loads((home / "page.json").read_text(encoding="utf-8"))["contrasts"]
     assert (told["system"], told["baseline"]) == ("after", "before")
@@ -716,7 +715,7 @@ def test_systems_are_contrasted_by_sentences_and_ngrams(command: Command, home: 
 
 
 def test_nymwas_line_is_all_that_is_printed(command: Command) -> None:
-    found = command("nymwa good.en references.tok --plain")
+    found = command("multi-bleu good.en references.tok --plain")
     assert found.out == multi_bleu(moses_words(ENGLISH.good), TOKENIZED.references) + "\n"
     assert "is not tokenized" not in found.err
 
@@ -727,7 +726,7 @@ def test_a_run_translates_its_own_text(command: Command, home: Path, made: Path)
     search = replace(loaded.config.search, beam_size=3, length_penalty=-1.0)
     pairs = read_parallel(prepare_to_score(loaded.config.data, made / "split").dev)[:6]
     expected = [found.text for found in loaded.translator(search).translate(pairs.src)]
-    words = "--split dev --beam 3 --length_penalty -1 --limit 6 --bootstrap 0 --translations out"
+    words = "--split dev --beam 3 --length-penalty -1 --limit 6 --bootstrap 0 --translations out"
     (found,) = reported(command, f"run {folder} {words}")
     assert read_lines(home / "out") == expected
     assert found["metrics"] == [asdict(m) for m in measure(expected, pairs.tgt, build_metrics("en", "13a"))]
@@ -763,19 +762,19 @@ def test_tuning_tries_each_setting_and_saves_the_best(
         return translate(translator, *rest)
 
     monkeypatch.setattr(Translator, "translate", watched)
-    found = command("tune --beams 1 3 --length_penalties 0 2 --limit 4 --save --json tuned.json --picture tuned.png")
+    found = command("tune --beams 1 3 --length-penalties 0 2 --limit 4 --save --json tuned.json --picture tuned.png")
     kept = json.loads(Path("tuned.json").read_text(encoding="utf-8"))
     trials = kept["trials"]
     assert [(t["beam_size"], t["length_penalty"]) for t in trials] == [(1, 0), (1, 2), (3, 0), (3, 2)]
     best = max(trials, key=lambda trial: (trial["bleu"], -trial["beam_size"]))  # of equals, the smallest beam
-    assert f"best: --beam {best['beam_size']} --length_penalty {best['length_penalty']:g}" in found.out
+    assert f"best: --beam {best['beam_size']} --length-penalty {best['length_penalty']:g}" in found.out
     assert kept["text"] == "files dev, ja-en, first 4 sentences"
     (run,) = (home / "pickles").iterdir()
     search = TranslationConfig.load(run / CONFIG).search
     assert (search.beam_size, search.length_penalty) == (best["beam_size"], best["length_penalty"])
     assert Path("tuned.png").read_bytes().startswith(b"\x89PNG")
     assert searched == [(1, 0), (3, 0), (3, 2)]  # no length penalty changes greedy search
-    (scored,) = reported(command, "run --split dev --limit 4 --bootstrap 0 --beam 3 --length_penalty 2")
+    (scored,) = reported(command, "run --split dev --limit 4 --bootstrap 0 --beam 3 --length-penalty 2")
     assert scored["metrics"][0]["score"] == pytest.approx(trials[3]["bleu"])
     assert scored["analysis"]["length_ratio"] == pytest.approx(trials[3]["length_ratio"])
 
@@ -783,7 +782,7 @@ def test_tuning_tries_each_setting_and_saves_the_best(
 def test_a_run_is_scored_with_what_agrees_most_in_the_precision_that_is_asked_for(
     command: Command, home: Path, made: Path
 ) -> None:
-    by_risk = "run --split dev --bootstrap 0 --beam 6 --minimum_bayes_risk --precision bf16 --translations by_risk"
+    by_risk = "run --split dev --bootstrap 0 --beam 6 --minimum-bayes-risk --precision bf16 --translations by_risk"
     (scored,) = reported(command, by_risk)
     (run,) = (home / "pickles").iterdir()
     loaded = load_run(run, CPU)
@@ -802,7 +801,7 @@ def test_heads_are_weighed_on_the_text_that_is_asked_for(command: Command, home:
     (run,) = (home / "pickles").iterdir()
     loaded = load_run(run, CPU)
     pairs = read_parallel(prepare_to_score(loaded.config.data, made / "split").test)[:2]
-    expected = head_importance(loaded.transformer, text_batches(pairs, loaded.tokenizers, CPU))
+    expected = head_importance(loaded, pairs)
     last = expected.heads[-1]
     shown = ["cross-attention", "2", "2", f"{last.loss_rise:+.4f}", f"{last.entropy:.3f}"]
     assert found.out.splitlines()[-1].split() == shown
@@ -858,11 +857,11 @@ def test_words_are_aligned_by_the_attention_of_their_pieces(made: Path) -> None:
     for layer, head in ((0, 0), (1, 1), (1, 2)):  # the links of each as gold: it alone is right in everything
         lines = [" ".join(f"{i}-{j}" for j, i in enumerate(of_pair[layer][head])) for of_pair in chosen]
         golds = [parse_gold("", line, len(src), len(tgt)) for line, (src, tgt) in zip(lines, cut, strict=True)]
-        scores, left_out = score_heads(run, spaced, golds, None)
+        scores, left_out = score_alignment(run, spaced, golds, None)
         assert left_out == 0
         assert [one[:2] for one in scores] == [(number, name) for number in (1, 2) for name in (1, 2, "mean")]
         assert [one[2:] == (0, 1, 1) for one in scores] == [i == 3 * layer + head for i in range(6)]
-        assert score_heads(run, spaced, golds, 2)[0] == scores[3:]
+        assert score_alignment(run, spaced, golds, 2)[0] == scores[3:]
 
 
 def test_a_text_is_scored_with_the_tag_that_it_is_given(
@@ -937,7 +936,7 @@ def test_the_likelier_of_two_translations_is_found_by_the_sum_of_its_tokens(monk
     letters = Mock()
     letters.encode = lambda texts: [[*map(ord, text)] for text in texts]
     run = Run(Path(), Mock(), TokenizerPair(letters, letters), Mock())
-    monkeypatch.setattr(probe_module, "token_log_probs", stub)
+    monkeypatch.setattr(validation_module, "token_log_probs", stub)
     copied, longer, same = (
         MinimalPair(*pair) for pair in (("abc", "aabbcc", "d"), ("abc", "aadd", "ad"), ("", "a", "b"))
     )
@@ -976,12 +975,13 @@ def test_a_run_is_asked_about_pairs_with_its_best_and_its_kept_weights(
         "runs": [{"run": run.name, "accuracy": best, "by_updates": courses}],
     }
     assert len({best["tense"], *(one["tense"] for one in courses.values())}) == 3
-    assert found.out.splitlines()[2].split() == ["tense", "30", f"{best['tense']:.1f}", "50.0"]
+    assert found.out.startswith(f"{run.name}: asking the weights of 2 validations\n")  # without a terminal
+    assert found.out.splitlines()[3].split() == ["tense", "30", f"{best['tense']:.1f}", "50.0"]
     assert (home / "pairs.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_report_may_go_to_standard_output(command: Command) -> None:
-    found = command("file good.en references.en --tgt_lang en --bootstrap 0 --json -")
+    found = command("file good.en references.en --tgt-lang en --bootstrap 0 --json -")
     assert found.status == 0, found.err
     shown, _, told = found.out.partition("\n{")
     assert "BLEU" in shown

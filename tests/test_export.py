@@ -63,7 +63,7 @@ from utils.search.sampling import greedy_search
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, train_tokenizers
 from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
-from utils.training.plan import Rank
+from utils.training.schedule import Rank
 
 CPU = torch.device("cpu")
 GREEDY = SearchConfig(beam_size=1)
@@ -165,7 +165,7 @@ def test_scores_are_log_probabilities_over_our_penalty(search: SearchConfig, tmp
             assert scores == pytest.approx(expected, abs=1e-3)
             assert scores == sorted(scores, reverse=True)
             assert len({tuple(one.ids) for one in hypotheses}) == len(hypotheses) <= width
-            assert any(prefixes) or all(len(one.ids) < bound.most for one in hypotheses)
+            assert any(prefixes) or all(len(one.ids) < bound.max_length for one in hypotheses)
         assert sum(map(len, found)) > 0.4 * width * len(texts)
 
 
@@ -586,7 +586,7 @@ def test_an_exported_run_translates_as_the_run_does(command: Command, tmp_path: 
     found = command("translate.py", *ENGINE, moved, "--beam", "1", stdin=lines)
     assert (found.status, found.out) == (0, expected.out)
     assert len(set(found.out.splitlines())) > 20
-    assert found.out != command("translate.py", *ENGINE, moved, "--beam", "1", "--pre_tokenized", stdin=lines).out
+    assert found.out != command("translate.py", *ENGINE, moved, "--beam", "1", "--pre-tokenized", stdin=lines).out
 
 
 def words() -> TokenizerPair:
@@ -637,7 +637,7 @@ def test_the_folder_says_how_it_is_used_elsewhere(
         exec(about_it, {})
     alone = capsys.readouterr().out
     assert alone.strip()
-    like_theirs = ("--normalization", "length", "--max_ratio", "99")  # its own penalty, and no limit
+    like_theirs = ("--normalization", "length", "--max-ratio", "99")  # its own penalty, and no limit
     assert command("translate.py", text, *ENGINE, output, *like_theirs).out == alone
 
 

@@ -25,6 +25,7 @@ ROOMS = {
     "export": 5,
     "serve": 5,
     "config.py": 6,
+    "recipe.py": 7,
     "run.py": 7,
     "arguments.py": 8,
     "load.py": 8,
@@ -32,9 +33,10 @@ ROOMS = {
     "export/pegasus.py": 9,
     "export/safetensors.py": 9,
     "visualize": 9,
-    "evaluation/probe.py": 10,
-    "task": 10,
-    "evaluation/verbs.py": 11,
+    "evaluation/heads.py": 10,
+    "evaluation/score.py": 10,
+    "evaluation/validation.py": 10,
+    "task": 11,
     "experiment": 11,
 }
 GROUND = 0  # a file that lies in utils and in no room: tools that every room may use, and that use no room

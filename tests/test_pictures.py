@@ -37,23 +37,17 @@ from tests.tiny import MODEL, TEXT, no_warning, translating
 from utils.config import LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.dataset.text import ParallelText
 from utils.evaluation.analysis import ReferenceText
+from utils.evaluation.heads import Head, Importance, draw_head_importance
 from utils.evaluation.metric import System
-from utils.evaluation.probe import Head, Importance, draw_head_importance
-from utils.evaluation.verbs import Tried, draw_beam_width, draw_bleu_by_length
+from utils.evaluation.score import Trial, draw_beam_width, draw_bleu_by_length
 from utils.load import Run, load_bert, load_run
 from utils.search.forced import AttentionMap, attention_entropy, attention_weights, token_log_probs
 from utils.search.translator import Translation
 from utils.task.bert import MaskFiller, show_bert_attention
 from utils.text.tokenizer import id_of_each
-from utils.training.plan import Progress
 from utils.training.report import JsonlLog, Sample, StepReport, Validation, read_log
-from utils.visualize.attention import (
-    Pair,
-    draw_attention,
-    draw_cross_attention,
-    show_attention,
-    show_map,
-)
+from utils.training.schedule import Progress
+from utils.visualize.attention import Pair, draw_attention, draw_cross_attention, show_attention, show_map
 from utils.visualize.curve import CurvePicture, draw_runs, sheet
 from utils.visualize.explain import Watch, easy_to_follow, show_explanation
 
@@ -68,7 +62,7 @@ HEADS = Importance(
     ],
 )
 COSTS = [vocabulary.Cost(4000, 30.5, 2.5), vocabulary.Cost(8000, 25.0, 0.0)]
-TRIALS = [Tried(w, a, 20 + w * a, 0.9 + a / 100) for w in (5, 1, 100) for a in (0.6, 0.0)]
+TRIALS = [Trial(w, a, 20 + w * a, 0.9 + a / 100) for w in (5, 1, 100) for a in (0.6, 0.0)]
 WIDE = recorded([*(f"▁京都{i}" for i in range(20)), EOS], ["▁WWWWWWWW", "US$5$x_1", EOS])
 
 
@@ -212,9 +206,9 @@ def test_a_row_is_of_the_step_that_chose_its_token() -> None:
 
 
 def test_a_map_shows_the_weights_of_its_head(tmp_path: Path, figure: Callable[[], Figure]) -> None:
-    found = recorded()
-    draw_attention(found, tmp_path / "all.png")
-    heads = [head for layers in found.weights.values() for layer in layers for head in layer]
+    attention = recorded()
+    draw_attention(attention, tmp_path / "all.png")
+    heads = [head for layers in attention.weights.values() for layer in layers for head in layer]
     axes = [ax for ax in figure().axes if ax.images]
     for ax, shown, head in zip(axes, maps(figure()), heads, strict=True):
         np.testing.assert_array_equal(shown, head.numpy())
@@ -227,18 +221,18 @@ def assert_asks_nobody(page: str) -> None:
     assert not re.search(r"https?:|<link|<img|\bsrc=|@import|url\(|fetch\(", without_namespace)
 
 
-def page_of(folder: Path, found: AttentionMap, pair: Pair = PAIR) -> tuple[str, dict[str, Any]]:
-    show_map(found, pair, folder / "page.html")
+def page_of(folder: Path, attention: AttentionMap, pair: Pair = PAIR) -> tuple[str, dict[str, Any]]:
+    show_map(attention, pair, folder / "page.html")
     return (folder / "page.html").read_text(encoding="utf-8"), page_data(folder / "page.html")
 
 
 def test_the_page_has_every_weight_and_the_entropy_of_every_head(tmp_path: Path) -> None:
-    found = recorded()
-    page, data = page_of(tmp_path, found)
+    attention = recorded()
+    page, data = page_of(tmp_path, attention)
     for kind in data["kinds"]:
-        assert kind["rows"]["tokens"] == found.rows(kind["kind"])
-        assert kind["columns"]["tokens"] == found.columns(kind["kind"])
-        layers = found.weights[kind["kind"]]
+        assert kind["rows"]["tokens"] == attention.rows(kind["kind"])
+        assert kind["columns"]["tokens"] == attention.columns(kind["kind"])
+        layers = attention.weights[kind["kind"]]
         for shown, entropy, weights in zip(kind["weights"], kind["entropy"], layers, strict=True):
             torch.testing.assert_close(torch.tensor(shown) / data["parts"], weights, atol=0.00051, rtol=0)
             assert entropy == pytest.approx(attention_entropy(weights).tolist(), abs=0.001)
@@ -355,7 +349,7 @@ def test_the_tree_of_the_page_ends_in_the_translation(width: int, tmp_path: Path
         said.append(token)
     assert said[::-1] == best.tokens
     for step in steps[:-1]:
-        likely = [one[2] for one in (*step["kept"], *step["dropped"]) if one]
+        likely = [prefix[2] for prefix in (*step["kept"], *step["dropped"]) if prefix]
         assert likely == sorted(likely, reverse=True)
         assert len(step["kept"]) == len(step["dropped"]) == width
     # what the last layer finds likeliest is what greedy search says, but for its last token, which had to be </s>
@@ -393,8 +387,8 @@ def test_a_training_is_watched_on_from_the_step_that_it_is_resumed_from(tmp_path
 
     def watch(step: int, n: int, *validated: int) -> tuple[list[int], list[int]]:
         """Steps of the file and of the page after a training from `step`, validated at these."""
-        given = tmp_path, step, easy_to_follow(TEXT, n), lambda: run.translator(precision="fp32"), ("ja", "en")
-        with closing(Watch(*given)) as watched:
+        text = easy_to_follow(TEXT, n)
+        with closing(Watch(tmp_path, step, text, lambda: run.translator(precision="fp32"), ("ja", "en"))) as watched:
             for at in validated:
                 watched.on_validation(Progress(at), VALIDATION)
         kept, page = (record for _, record in read_log(tmp_path / "watch.jsonl")), page_data(tmp_path / "watch.html")
@@ -418,11 +412,13 @@ def test_watched_is_what_the_network_says_of_short_sentences(tmp_path: Path) -> 
     Watch(tmp_path, 0, text, lambda: run.translator(SearchConfig(beam_size=1), "fp32"), ("ja", "en")).close()
     data = page_data(tmp_path / "watch.html")
     ((*sentences,),) = (frame["sentences"] for frame in data["frames"])
-    for sentence, found in zip(
-        sentences, run.translator(SearchConfig(beam_size=1), "fp32").translate(text.src), strict=True
-    ):
-        assert (sentence["translation"], sentence["said"][:-1]) == (found.text, found.candidates[0].tokens)
-        (piece,), target = found.pieces, [id_of_each(run.tokenizers.tgt)[token] for token in sentence["said"][:-1]]
+    translations = run.translator(SearchConfig(beam_size=1), "fp32").translate(text.src)
+    for sentence, translation in zip(sentences, translations, strict=True):
+        assert (sentence["translation"], sentence["said"][:-1]) == (translation.text, translation.candidates[0].tokens)
+        (piece,), target = (
+            translation.pieces,
+            [id_of_each(run.tokenizers.tgt)[token] for token in sentence["said"][:-1]],
+        )
         weights = attention_weights(run.model, piece.ids, target)["cross"]
         shown = torch.tensor(sentence["cross"]) / data["parts"]
         torch.testing.assert_close(shown, torch.stack(weights).mean(1), atol=0.00051, rtol=0)
@@ -436,8 +432,8 @@ def test_heads_and_beams_are_drawn_where_they_belong(tmp_path: Path, figure: Cal
     rise, cross, *_ = maps(figure())
     np.testing.assert_allclose(rise, [[-0.05, -0.2], [0.05, -0.1]])
     np.testing.assert_allclose(np.ma.filled(cross, np.nan), [[0.01, 0.02, np.nan], [0.01, 0.02, 0.03]])
-    least, most = figure().axes[0].images[0].get_clim()
-    assert -least == most == pytest.approx(0.2)  # no change is white
+    low, high = figure().axes[0].images[0].get_clim()
+    assert -low == high == pytest.approx(0.2)  # no change is white
     draw_beam_width(TRIALS, "KFTT dev", tmp_path / "beam.png")
     assert lines(figure(), 0)["length penalty 0.6"] == [[1, 20.6], [5, 23], [100, 80]]
 
@@ -487,13 +483,13 @@ def test_the_numbers_of_an_architecture_add_up_to_the_network(
     config: Any, network: Callable[[], nn.Module], tmp_path: Path, figure: Callable[[], Figure]
 ) -> None:
     draw_architecture(config, tmp_path / "architecture.png")
-    found = texts(figure())
+    drawn = texts(figure())
     total = sum(parameter.numel() for parameter in network().parameters())
-    assert f"{total:,} parameters" in {text for *_, text in found}
+    assert f"{total:,} parameters" in {text for *_, text in drawn}
     # a block is drawn once; beside it are how many there are, and the number of one
-    times = {x: int(text[2:]) for x, _, text in found if re.fullmatch(r"× \d+", text)}
-    inside = [x for x, _, text in found if text == "Multi-head attention"]  # this part is drawn a second time
-    for x, _, text in found:
+    times = {x: int(text[2:]) for x, _, text in drawn if re.fullmatch(r"× \d+", text)}
+    inside = [x for x, _, text in drawn if text == "Multi-head attention"]  # this part is drawn a second time
+    for x, _, text in drawn:
         if (number := re.search(r"(?:^|   |: )([\d,]+)$", text)) and (":" in text or x < min(inside, default=math.inf)):
             total -= int(number[1].replace(",", "")) * (times[x] - 1 if x in times else 1)
     assert total == 0
@@ -515,17 +511,17 @@ def test_a_memory_is_seen_as_transformer_xl_sees_it(memory: list[int], segment: 
 def test_a_word_is_compared_with_itself_layer_by_layer(tmp_path: Path) -> None:
     bert = load_bert(tiny.bert_run(tmp_path))
     texts, word = ["寺の橋", "京都の寺"], "寺"
-    found = guide.similarity_by_layer(bert, texts, word)
-    assert found.shape == (1 + tiny.BERT.n_layers, 2, 2)
-    torch.testing.assert_close(found.diagonal(dim1=1, dim2=2), torch.ones(len(found), 2))
+    similarity = guide.similarity_by_layer(bert, texts, word)
+    assert similarity.shape == (1 + tiny.BERT.n_layers, 2, 2)
+    torch.testing.assert_close(similarity.diagonal(dim1=1, dim2=2), torch.ones(len(similarity), 2))
     vectors: dict[int, list[torch.Tensor]] = {0: [], -1: []}
     for ids in bert.vocabulary.encode(texts):
         read = torch.tensor([[BOS_ID, *ids, EOS_ID]])
         place = bert.vocabulary.tokens(read[0].tolist()).index(word)
         vectors[0].append(bert.net.bert.embed(read, None)[0, place])
         vectors[-1].append(bert.net.bert(read)[0, place])
-    for layer, (one, other) in vectors.items():
-        torch.testing.assert_close(found[layer, 0, 1], torch.cosine_similarity(one, other, dim=0))
+    for layer, (first, second) in vectors.items():
+        torch.testing.assert_close(similarity[layer, 0, 1], torch.cosine_similarity(first, second, dim=0))
 
 
 def test_a_vocabulary_costs_tokens_and_unknown_ones() -> None:

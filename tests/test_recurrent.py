@@ -30,7 +30,7 @@ from utils.search.sampling import greedy_search
 from utils.search.translator import Translator
 from utils.task.task import prepare
 from utils.training.checkpoint import write_weights
-from utils.training.plan import Rank
+from utils.training.schedule import Rank
 from utils.visualize.attention import show_attention
 from utils.visualize.explain import show_explanation
 

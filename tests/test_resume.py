@@ -12,7 +12,6 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -54,8 +53,8 @@ from utils.training.loss import (
     recurrent_loss,
 )
 from utils.training.optimizer import Optimizer
-from utils.training.plan import Progress
-from utils.training.report import JsonlLog, Observer, Sums, Validation
+from utils.training.report import JsonlLog, Meter, Observer, Validation
+from utils.training.schedule import Progress
 
 VOCAB = len(tokenizers().src)
 BERT = BertConfig(16, 2, 32, 2, max_length=40)
@@ -69,12 +68,6 @@ def sentences(n: int = 48, seed: int = 0) -> TokenArray:
 
 def documents(n: int = 48) -> DocumentTokens:
     return DocumentTokens.of(sentences(n), [Document(str(i), 4) for i in range(n // 4)])
-
-
-@pytest.fixture(autouse=True)
-def _no_return_of_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After many other tests it takes up to a twentieth of a second each time."""
-    monkeypatch.setattr("train.return_freed_memory", Mock())
 
 
 EVERYTHING = replace(FAST, kind="muon", ema_decay=0.9, weight_decay=0.01)
@@ -134,10 +127,10 @@ def classifier(dropout: float) -> Case:
     )
 
 
-def new_trainer(case: Case, plan: TrainingConfig = FP32, processes: Processes | None = None) -> Trainer:
+def new_trainer(case: Case, training: TrainingConfig = FP32, processes: Processes | None = None) -> Trainer:
     torch.manual_seed(1)
-    net, plan = case.net(), replace(plan, precision="fp32")
-    return Trainer(net, case.objective, Optimizer(net, EVERYTHING), plan, processes)
+    net, training = case.net(), replace(training, precision="fp32")
+    return Trainer(net, case.objective, Optimizer(net, EVERYTHING), training, processes)
 
 
 def during(step: int, trainer: Trainer, act: Callable[[], object]) -> None:
@@ -161,7 +154,7 @@ def test_resumed_is_uninterrupted_bit_for_bit(
     case_of: Callable[[float], Case], interrupt_at: int, tmp_path: Path
 ) -> None:
     case, scores = case_of(0.2), [3.0, 4.0, 2.0, 1.0]
-    plan = TrainingConfig(max_steps=14, max_epochs=None, validate_every=4, report_every=3, patience=3)
+    training = TrainingConfig(max_steps=14, max_epochs=None, validate_every=4, report_every=3, patience=3)
     batch, dev = BatchConfig(accumulate=2), case.sampler().all()[:2]
 
     def go(trainer: Trainer, witness: Witness, name: str) -> CheckpointStore:
@@ -173,14 +166,14 @@ def test_resumed_is_uninterrupted_bit_for_bit(
         log.close()
         return store
 
-    straight = new_trainer(case, plan)
+    straight = new_trainer(case, training)
     go(straight, Witness(bleu=scores), "straight")
     assert straight.progress.step == 14
-    broken, witness = new_trainer(case, plan), Witness(bleu=scores)
+    broken, witness = new_trainer(case, training), Witness(bleu=scores)
     during(interrupt_at, broken, witness.ask_to_stop)
     store = go(broken, witness, "broken")
     assert broken.progress.step == interrupt_at
-    resumed = new_trainer(case, plan)
+    resumed = new_trainer(case, training)
     for parameter in resumed.net.parameters():
         nn.init.zeros_(parameter)
     torch.manual_seed(99)
@@ -195,12 +188,12 @@ def test_resumed_is_uninterrupted_bit_for_bit(
 def test_validations_by_the_clock_change_nothing_that_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They come at other steps on each machine."""
     case = translator(0.2)
-    plan = TrainingConfig(max_steps=14, max_epochs=None, validate_every=9, report_every=3, patience=2)
+    training = TrainingConfig(max_steps=14, max_epochs=None, validate_every=9, report_every=3, patience=2)
     dev, now = case.sampler().all()[:2], iter(range(10_000))
 
     def go(name: str, pace: float, stop_at: int | None, state: dict[str, Any] | None) -> tuple[Trainer, list[int]]:
         monkeypatch.setattr(time, "monotonic", lambda: pace * next(now))
-        trainer, witness, folder = new_trainer(case, plan), Witness(), tmp_path / name
+        trainer, witness, folder = new_trainer(case, training), Witness(), tmp_path / name
         if state is not None:
             trainer.restore(state)
         if stop_at is not None:
@@ -232,13 +225,13 @@ KEPT = Path(__file__).parent / "kept"  # step 5 of 14, and its averaged weights,
 def test_a_checkpoint_kept_from_before_is_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Muon, Adam with weight decay, moving average, R-Drop, a report and an epoch begun: on its way to today's end."""
     monkeypatch.setattr(muon, "_SAFETY", 1.01)  # as it was then
-    plan = TrainingConfig(max_steps=14, max_epochs=None, validate_every=4, report_every=3)
+    training = TrainingConfig(max_steps=14, max_epochs=None, validate_every=4, report_every=3)
     case, dev = translator(0.2), BucketSampler(translation.pairs(10, seed=9), 60).all()
-    trainers = [new_trainer(case, plan) for _ in range(2)]
+    trainers = [new_trainer(case, training) for _ in range(2)]
     state = CheckpointStore(KEPT, 1).load(torch.device("cpu"), pytest.fail)
     trainers[0].restore(copy.deepcopy(state))
     state["progress"] = asdict(Progress()) | state["progress"]
-    state["meter"] = asdict(Sums()) | state["meter"]
+    state["meter"] = asdict(Meter()) | state["meter"]
     assert same({name: state[name] for name in trainers[0].state()}, trainers[0].state(), {"nll"})
     weights = read_weights(KEPT / "model.safetensors")
     average = state["optimizer"]["average"]["average"]

@@ -45,7 +45,7 @@ from utils.run import (
 )
 from utils.text.tokenizer import TokenizerPair, WordTokenizer
 from utils.training.checkpoint import write_weights
-from utils.training.plan import Rank
+from utils.training.schedule import Rank
 
 CPU = torch.device("cpu")
 SRC, TGT = WordTokenizer("都京の古い", lowercase=False), WordTokenizer(["capital", "the", "old"], lowercase=False)

@@ -185,7 +185,7 @@ def test_what_a_search_chose_among_can_be_watched_and_leads_to_what_it_found(see
         prefixes = [[*prefixes[row], token] for row, token in both]
     assert sorted(ended, key=lambda one: -one.score)[:3] == found[0]
     third = sorted(one.score for one in found[0])[0]
-    assert steps[-1].hope.item() <= third or len(steps) == bounds[0].most
+    assert steps[-1].hope.item() <= third or len(steps) == bounds[0].max_length
 
 
 def test_a_step_reads_one_token_a_row_and_whoever_has_finished_leaves() -> None:

@@ -36,20 +36,21 @@ from bench.serve import Answer, Measurement
 from config.search import Limits
 from const.path import ROOT
 from const.token import EOS
-from tests.served import Scribe, ask, eventually, line_of, line_translator, route, serving, translator
+from tests.served import Scribe, ask, eventually, line_of, line_translator, served_run, serving, translator
 from tests.tiny import MODEL, TEXT, Outcome, language_run, lively, outcome, run, tagged_tokenizers, tokenizers
 from utils.config import TranslationConfig
 from utils.load import load_run
 from utils.run import CONFIG, WEIGHTS, create_run, find_run
 from utils.search.forced import attention_weights
-from utils.serve import api, service
+from utils.serve import api, server, service
 from utils.serve.api import create_app, page
 from utils.serve.batcher import Batcher
-from utils.serve.service import Line, Options, Route, Server, Service, bind, translate_lines
+from utils.serve.server import Server, bind
+from utils.serve.service import Line, Options, ServedRun, Service, translate_lines
 from utils.text.tokenizer import TokenizerPair
 from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
-from utils.training.plan import Rank
+from utils.training.schedule import Rank
 
 # An unclosed socket is reported in the test that left it open, not wherever it happens to be collected.
 pytestmark = pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
@@ -70,12 +71,17 @@ def scribe() -> Scribe:
 # ---- texts that share a batch
 
 
-def batched(scribe: Scribe, question: Callable[[Batcher[str, str]], Awaitable[Any]], **settings: Any) -> Any:
+def batched(
+    scribe: Scribe,
+    question: Callable[[Batcher[str, str]], Awaitable[Any]],
+    weight: Callable[[str], int] = lambda _: 1,
+    **settings: Any,
+) -> Any:
     """Return the result of requests to a batcher of the scribe's; an answer that never comes is a failure."""
 
     async def whole() -> Any:
-        settings_ = {"batch_texts": 8, "batch_chars": 100, "collect_s": 0.02, "queue_texts": 100} | settings
-        async with asyncio.timeout(50), Batcher(scribe.reverse, **settings_) as own:
+        limits = Limits(**{"batch_texts": 8, "batch_chars": 100, "collect_ms": 20} | settings)
+        async with asyncio.timeout(50), Batcher(scribe.reverse, limits, weight=weight) as own:
             return await question(own)
 
     return asyncio.run(whole())
@@ -85,7 +91,7 @@ def batched(scribe: Scribe, question: Callable[[Batcher[str, str]], Awaitable[An
     ("chunks", "settings", "calls"),
     [
         ("ab.x c.x", {}, "cab.x"),  # together, the shortest first
-        ("a.x b.x", {"batch_texts": 2, "collect_s": 60}, "ab.x"),  # a full batch waits for nobody
+        ("a.x b.x", {"batch_texts": 2, "collect_ms": 60_000}, "ab.x"),  # a full batch waits for nobody
         ("ab.x cd.x e.x fghi.x", {"batch_texts": 3}, "eab.x cd.x fgh.x i.x"),  # a large request takes several
         ("a.x b.y c.x d.y", {}, "ac.x bd.y"),  # other options apart, the oldest first
     ],
@@ -99,13 +105,13 @@ def test_batches_are_made_in_one_other_thread(
         return await asyncio.gather(*(batcher.enter(list(texts), options) for texts, options in pairs))
 
     assert batched(scribe, question, **settings) == [list(texts) for texts, _ in pairs]
-    found = [f"{''.join(texts)}.{options}" for texts, options in zip(scribe.calls, scribe.options, strict=True)]
-    assert found == calls.split()
+    batches = [f"{''.join(texts)}.{options}" for texts, options in zip(scribe.calls, scribe.options, strict=True)]
+    assert batches == calls.split()
     assert len(scribe.threads - {threading.get_ident()}) == len(scribe.threads) == 1
 
 
 def test_a_short_request_passes_long_ones(scribe: Scribe) -> None:
-    """It comes when two long ones wait, one of them begun; what takes three times as long is cut three times finer."""
+    """It comes when two long ones wait, one of them begun; what takes three times as long is split into thirds."""
 
     async def question(batcher: Batcher[str, str]) -> list[list[str]]:
         with scribe.held_up():
@@ -114,8 +120,8 @@ def test_a_short_request_passes_long_ones(scribe: Scribe) -> None:
             short = asyncio.ensure_future(batcher.enter("z", "x"))
         return await asyncio.gather(*long, short)
 
-    found = batched(scribe, question, batch_texts=9, collect_s=0, weight={"x": 1, "y": 3}.__getitem__)
-    assert found == [[*"abcdefgh"], [*"ijklmnop"], ["z"]]
+    answers = batched(scribe, question, batch_texts=9, collect_ms=0, weight={"x": 1, "y": 3}.__getitem__)
+    assert answers == [[*"abcdefgh"], [*"ijklmnop"], ["z"]]
     assert ["".join(call) for call in scribe.calls] == ["abc", "z", "def", "gh", "ijk", "lmn", "op"]
 
 
@@ -125,37 +131,29 @@ def test_long_texts_are_translated_one_by_one_the_first_first_and_short_ones_pas
 
     async def question(batcher: Batcher[str, str]) -> list[list[str]]:
         with scribe.held_up():
-            asked = [asyncio.ensure_future(batcher.enter([text], "x")) for text in long]
+            answers = [asyncio.ensure_future(batcher.enter([text], "x")) for text in long]
             assert await asyncio.to_thread(scribe.has_begun.wait, 40)
             short = ["s" * 60, "t" * 60], ["u" * 30], ["v" * 30]
-            asked += [asyncio.ensure_future(batcher.enter(texts, "x")) for texts in short]
-            asked.pop(2).cancel()
-        return await asyncio.gather(*asked)
+            answers += [asyncio.ensure_future(batcher.enter(texts, "x")) for texts in short]
+            answers.pop(2).cancel()
+        return await asyncio.gather(*answers)
 
-    found = batched(scribe, question, batch_texts=64, collect_s=0)
-    assert [text[0] for text, *_ in found] == [*"abdesuv"]
+    answers = batched(scribe, question, batch_texts=64, collect_ms=0)
+    assert [text[0] for text, *_ in answers] == [*"abdesuv"]
     assert ["".join(text[0] for text in call) for call in scribe.calls] == ["a", "uv", "s", "t", "b", "d", "e"]
 
 
-def test_a_failure_is_the_answer_to_who_caused_it_alone(scribe: Scribe) -> None:
-    async def question(batcher: Batcher[str, str]) -> list[Any]:
-        return await asyncio.gather(*(batcher.enter([text], "x") for text in "a!b"), return_exceptions=True)
-
-    first, spoilt, last = batched(scribe, question)
-    assert (first, str(spoilt), last) == (["a"], "a pen has broken", ["b"])
-
-
-def test_who_has_given_up_by_a_failure_is_not_worked_for_again(scribe: Scribe) -> None:
+def test_a_failure_is_the_answer_to_who_caused_it_alone_and_who_has_given_up_is_not_worked_for(scribe: Scribe) -> None:
     async def question(batcher: Batcher[str, str]) -> list[Any]:
         with scribe.held_up():
-            gone, *others = (batcher.enter([text], "x") for text in "a!b")
+            gone, *others = (batcher.enter([text], "x") for text in "ab!c")
             assert await asyncio.to_thread(scribe.has_begun.wait, 40)
             gone.cancel()
         return await asyncio.gather(*others, return_exceptions=True)
 
-    spoilt, last = batched(scribe, question)
-    assert (str(spoilt), last) == ("a pen has broken", ["b"])
-    assert scribe.calls == [["a", "!", "b"], ["!"], ["b"]]
+    first, spoilt, last = batched(scribe, question)
+    assert (first, str(spoilt), last) == (["b"], "a pen has broken", ["c"])
+    assert scribe.calls == [["a", "b", "!", "c"], ["b"], ["!"], ["c"]]
 
 
 # ---- a translator for many requests
@@ -166,14 +164,14 @@ LINES = [TEXT.src[0], "", TEXT.src[77], "  "]
 
 def test_lines_are_translated_as_the_translator_does_with_the_weights_of_each_candidate() -> None:
     own = line_translator()
-    found = own(LINES, Options(None, 3, True))
-    assert [line.translation for line in found] == translator(beam=3).translate(LINES, n_best=3)
+    lines = own(LINES, Options(None, 3, True))
+    assert [line.translation for line in lines] == translator(beam=3).translate(LINES, n_best=3)
     # an earlier request leaves no trace
     assert [line.translation for line in own(LINES, Options())] == translator().translate(LINES)
     src, tgt = tokenizers()
     ids = {token: i for i, token in enumerate(tgt.tokens(range(len(tgt))))}
     explicit = lively(replace(MODEL, fused=False), len(src), len(tgt))
-    for text, line in zip(LINES, found, strict=True):
+    for text, line in zip(LINES, lines, strict=True):
         if not text.strip():
             assert (line.source_tokens, line.attention) == ([], [])
             continue
@@ -187,13 +185,13 @@ def test_lines_are_translated_as_the_translator_does_with_the_weights_of_each_ca
 
 def test_each_sentence_has_its_weights_unless_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     sentences = TEXT.src[:3]
-    (found,) = line_translator()(["".join(sentences)], Options(attention=True))
+    (together,) = line_translator()(["".join(sentences)], Options(attention=True))
     alone = line_translator()(sentences, Options(attention=True))
-    assert found.source_tokens == [line.source_tokens[0] for line in alone]
-    for ours, line in zip(found.attention, alone, strict=True):
+    assert together.source_tokens == [line.source_tokens[0] for line in alone]
+    for ours, line in zip(together.attention, alone, strict=True):
         torch.testing.assert_close(torch.tensor(ours), torch.tensor(line.attention[0]), atol=2e-3, rtol=0)
     sizes = [len(line.attention[0][0]) * len(line.source_tokens[0]) for line in alone]
-    monkeypatch.setattr(service, "_MOST_WEIGHTS", sizes[0] + sizes[1])
+    monkeypatch.setattr(service, "_MAX_WEIGHTS", sizes[0] + sizes[1])
     few = line_translator()(sentences, Options(attention=True))
     assert [len(line.attention[0]) for line in few] == [1, 1, 0]
 
@@ -203,8 +201,8 @@ def test_each_sentence_has_its_weights_unless_there_are_too_many(monkeypatch: py
 
 SERVICE = Service(
     [
-        Scribe().route(name, *langs.split())
-        for name, langs in (("one", "ja en"), ("other", "ja en"), ("back", "en ja"), ("german", "de en"))
+        Scribe().served(name, *langs.split())
+        for name, langs in (("first", "ja en"), ("other", "ja en"), ("back", "en ja"), ("german", "de en"))
     ],
     Limits(),
 )
@@ -212,20 +210,20 @@ SERVICE = Service(
 
 def test_a_run_is_chosen_or_the_choice_is_named() -> None:
     for text, source, target, name, expected, language in (
-        ("駅は", "ja", "en", None, "one", None),
-        ("駅は", "auto", "auto", None, "one", "ja"),
+        ("駅は", "ja", "en", None, "first", None),
+        ("駅は", "auto", "auto", None, "first", "ja"),
         ("The", "auto", "auto", None, "back", "en"),
         ("Der", "auto", "en", None, "german", "de"),
         ("The", "en", "auto", None, "back", None),
         ("The", "auto", "auto", "other", "other", None),  # an explicitly named run is used as it is
         ("", "auto", "ja", None, "back", "en"),
     ):
-        found, detected = SERVICE.choose(text, source, target, name)
-        assert (found.name, detected and detected.language) == (expected, language)
+        run, detected = SERVICE.choose(text, source, target, name)
+        assert (run.name, detected and detected.language) == (expected, language)
     for asked, complaint in (
         (("x", "ja", "fr", None), "ja→fr: choose from ja→en, en→ja, de→en"),
         (("駅は", "auto", "ja", None), "auto→ja: choose from"),
-        (("x", "auto", "auto", "none"), "choose from one, other, back, german"),
+        (("x", "auto", "auto", "none"), "choose from first, other, back, german"),
     ):
         with pytest.raises(HTTPException, match=complaint):
             SERVICE.choose(*asked)
@@ -234,12 +232,20 @@ def test_a_run_is_chosen_or_the_choice_is_named() -> None:
 # ---- LibreTranslate's endpoint
 
 
-def post(routes: list[Route], path: str = "/translate", limits: Limits = LIMITS, **how: Any) -> httpx.Response:
-    return ask(create_app(routes, limits), lambda client: client.post(path, **how))
+def send(method: str, path: str, runs: list[ServedRun], cors: str | None = None, **request: Any) -> httpx.Response:
+    return ask(create_app(runs, LIMITS, cors), lambda client: client.request(method, path, **request))
 
 
-def translated(routes: list[Route], q: object, **fields: object) -> Any:
-    answer = post(routes, json={"q": q, **JA_EN, **fields})
+def post(runs: list[ServedRun], path: str = "/translate", **request: Any) -> httpx.Response:
+    return send("POST", path, runs, **request)
+
+
+def get(path: str, runs: list[ServedRun]) -> httpx.Response:
+    return send("GET", path, runs)
+
+
+def translated(runs: list[ServedRun], q: object, **fields: object) -> Any:
+    answer = post(runs, json={"q": q, **JA_EN, **fields})
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     return answer.json()
@@ -264,11 +270,11 @@ def test_texts_lists_and_lines_keep_their_shape(scribe: Scribe) -> None:
         ("<script>alert(1)</script>&amp;", "<script>alert(1)</script>&amp;"[::-1]),
         ("寺" * LONGEST, "寺" * LONGEST),  # just short enough
     ):
-        assert translated([scribe.route()], q) == {"translatedText": expected}
+        assert translated([scribe.served()], q) == {"translatedText": expected}
 
 
 @pytest.mark.parametrize(
-    ("how", "expected"),
+    ("sent", "expected"),
     [
         ({"data": {"q": "寺、川", **JA_EN, "format": "text", "api_key": ""}}, "川、寺"),
         ({"content": "q=寺、川&source=ja&target=en".encode(), "headers": CURL}, "川、寺"),
@@ -284,19 +290,19 @@ def test_texts_lists_and_lines_keep_their_shape(scribe: Scribe) -> None:
     ],
 )
 def test_json_forms_and_clients_of_libretranslate_say_the_same(
-    scribe: Scribe, how: dict[str, Any], expected: object
+    scribe: Scribe, sent: dict[str, Any], expected: object
 ) -> None:
-    answer = post([scribe.route()], **how)
+    answer = post([scribe.served()], **sent)
     assert (answer.status_code, answer.json()) == (200, {"translatedText": expected})
 
 
 def test_a_text_in_the_language_that_is_wanted_is_left_as_it_is(scribe: Scribe) -> None:
     texts = ["寺は", "It is  here.\n", "川"]
-    found = translated([scribe.route()], texts, source="auto", alternatives=1)
-    assert found["translatedText"] == ["は寺", "It is  here.\n", "川"]
-    assert found["alternatives"] == [[], [], []]
-    assert [guess["language"] for guess in found["detectedLanguage"]] == ["ja", "en", "ja"]
-    assert translated([scribe.route()], "寺", source="ja", target="ja") == {"translatedText": "寺"}
+    answer = translated([scribe.served()], texts, source="auto", alternatives=1)
+    assert answer["translatedText"] == ["は寺", "It is  here.\n", "川"]
+    assert answer["alternatives"] == [[], [], []]
+    assert [guess["language"] for guess in answer["detectedLanguage"]] == ["ja", "en", "ja"]
+    assert translated([scribe.served()], "寺", source="ja", target="ja") == {"translatedText": "寺"}
     assert scribe.calls == [["寺は", "川"]]
 
 
@@ -308,78 +314,70 @@ def test_markup_stays_and_what_cannot_is_named(scribe: Scribe) -> None:
         "<b>寺</b>と<i>川<u>は</u></i>",
         "<p>寺<b>は<p>古い</b></p>",
     ]
-    found = translated([scribe.route()], html, format="html")
-    assert found["translatedText"] == [
+    answer = translated([scribe.served()], html, format="html")
+    assert answer["translatedText"] == [
         '<p class="x">川 &amp; 寺</p>\n<ul><li><a href="/?a=1&amp;b=2">橋</a></li><li> 山<br>町 </li></ul><!-- 寺 -->',
         "<b>い古</b>は寺",
         html[2],
         "<i><u>は</u>川</i>と<b>寺</b>",
         "<p>は寺<p>い古</b></p>",
     ]
-    assert found["lost_tags"] == [[], [], [], [], ["b"]]
+    assert answer["lost_tags"] == [[], [], [], [], ["b"]]
     body = codecs.BOM_UTF8 + json.dumps({"q": "寺川", **JA_EN}).encode()
-    assert post([scribe.route()], content=body).json() == {"translatedText": "川寺"}
-    assert translated([scribe.route()], "<p>寺川</p>", format="html") == {"translatedText": "<p>川寺</p>"}
+    assert post([scribe.served()], content=body).json() == {"translatedText": "川寺"}
+    assert translated([scribe.served()], "<p>寺川</p>", format="html") == {"translatedText": "<p>川寺</p>"}
 
 
 def test_a_language_is_told_by_letters(scribe: Scribe) -> None:
     for q, expected in ("Hello", ["en"]), ("寺は", ["ja"]), ("한국어 Привет", ["en"]):
-        found = post([scribe.route()], "/detect", data={"q": q}).json()
-        assert [guess["language"] for guess in found] == expected
-    assert refused(post([scribe.route()], "/detect"), 400) == "Invalid request: missing q parameter"
+        guesses = post([scribe.served()], "/detect", data={"q": q}).json()
+        assert [guess["language"] for guess in guesses] == expected
+    assert refused(post([scribe.served()], "/detect"), 400) == "Invalid request: missing q parameter"
 
 
 def test_methods_and_origins_are_those_that_are_offered(scribe: Scribe) -> None:
-    def asked(method: str, path: str, cors: str | None = None, **headers: str) -> httpx.Response:
-        app = create_app([scribe.route()], LIMITS, cors)
-        return ask(app, lambda client: client.request(method, path, headers=headers))
-
+    runs = [scribe.served()]
     for method, path in ("GET", "/detect"), ("POST", "/languages"), ("POST", "/health"), ("POST", "/spec"):
-        assert refused(asked(method, path), 405)
-    whole, head = asked("GET", "/health"), asked("HEAD", "/health")
+        assert refused(send(method, path, runs), 405)
+    whole, head = get("/health", runs), send("HEAD", "/health", runs)
     assert (head.status_code, head.content, head.headers) == (200, b"", whole.headers)
     for cors, allowed in (None, None), ("*", "*"), ("https://a.org", "https://a.org"), ("https://b.org", None):
-        answer = asked("GET", "/health", cors, origin="https://a.org")
+        answer = send("GET", "/health", runs, cors, headers={"origin": "https://a.org"})
         assert answer.headers.get("access-control-allow-origin") == allowed
 
 
 def test_the_language_is_found_text_by_text(scribe: Scribe) -> None:
     back = Scribe()
-    routes, auto = [scribe.route("there"), back.route("back", "en", "ja")], {"source": "auto", "target": "auto"}
-    found = translated(routes, ["寺は", "temple", "川は"], **auto)
-    assert found["translatedText"] == ["は寺", "elpmet", "は川"]
-    assert [guess["language"] for guess in found["detectedLanguage"]] == ["ja", "en", "ja"]
+    runs, auto = [scribe.served("there"), back.served("back", "en", "ja")], {"source": "auto", "target": "auto"}
+    answer = translated(runs, ["寺は", "temple", "川は"], **auto)
+    assert answer["translatedText"] == ["は寺", "elpmet", "は川"]
+    assert [guess["language"] for guess in answer["detectedLanguage"]] == ["ja", "en", "ja"]
     assert (scribe.calls, back.calls) == ([["寺は", "川は"]], [["temple"]])
-    one = translated(routes, "temple", **auto)
-    assert one["detectedLanguage"] == {"language": "en", "confidence": 100.0}
+    alone = translated(runs, "temple", **auto)
+    assert alone["detectedLanguage"] == {"language": "en", "confidence": 100.0}
 
 
 def test_alternatives_are_the_next_best() -> None:
     text = f"{TEXT.src[3]}\n寺"
     expected = translator(beam=3).translate(text.split("\n"), n_best=3)
     ranked = ["\n".join(line.candidates[rank].text for line in expected) for rank in range(3)]
-    assert translated([route()], text, alternatives=2) == {"translatedText": ranked[0], "alternatives": ranked[1:]}
+    assert translated([served_run()], text, alternatives=2) == {"translatedText": ranked[0], "alternatives": ranked[1:]}
 
 
 def test_what_a_translation_lacks_and_what_the_model_is_unsure_of_is_said() -> None:
     def lines(texts: Sequence[str], _: Options) -> list[Line]:
-        found = [line_of(text, "It." if "://" in text else text) for text in texts]
-        return [
-            one._replace(translation=one.translation._replace(is_far="橋" in one.translation.text)) for one in found
-        ]
+        return [line_of(text, "It." if "://" in text else text, is_far="橋" in text) for text in texts]
 
-    routes, html = (
-        [Route("own", "ja", "en", 4, lines)],
-        "<p>川</p><p>寺はとても古いので、ここにもあります。 https://a.org</p>",
-    )
-    assert translated(routes, ["川", "寺"]) == {"translatedText": ["川", "寺"]}
-    assert translated(routes, "川\nhttps://b.org 山\n橋") == {
+    runs = [ServedRun("own", "ja", "en", 4, lines)]
+    html = "<p>川</p><p>寺はとても古いので、ここにもあります。 https://a.org</p>"
+    assert translated(runs, ["川", "寺"]) == {"translatedText": ["川", "寺"]}
+    assert translated(runs, "川\nhttps://b.org 山\n橋") == {
         "translatedText": "川\nIt.\n橋",
         "dropped": ["https://b.org"],
         "far": True,
     }
-    found = translated(routes, [html, "temple", "<p>橋</p>"], format="html", source="auto")
-    assert (found["dropped"], found["far"]) == ([["https://a.org"], [], []], [False, False, True])
+    answer = translated(runs, [html, "temple", "<p>橋</p>"], format="html", source="auto")
+    assert (answer["dropped"], answer["far"]) == ([["https://a.org"], [], []], [False, False, True])
 
 
 RAW = {"content-type": "multipart/form-data; boundary=x; charset=raw_unicode_escape"}
@@ -390,7 +388,7 @@ SURROGATE = "".join(
 
 
 @pytest.mark.parametrize(
-    ("how", "complaint"),
+    ("sent", "complaint"),
     [
         ({"json": {**JA_EN}}, "Invalid request: missing q parameter"),
         ({"json": {"q": [1] * 5_000, **JA_EN}}, " more"),
@@ -412,8 +410,8 @@ SURROGATE = "".join(
         ({"path": "/api/translate", "json": {"text": "x", "beam": 2, "n_best": 3}}, "give beam=3"),
     ],
 )
-def test_a_mistake_is_answered_with_one_line(scribe: Scribe, how: dict[str, Any], complaint: str) -> None:
-    assert complaint in refused(post([scribe.route()], **how), 400)
+def test_a_mistake_is_answered_with_one_line(scribe: Scribe, sent: dict[str, Any], complaint: str) -> None:
+    assert complaint in refused(post([scribe.served()], **sent), 400)
     assert scribe.calls == []
 
 
@@ -428,9 +426,9 @@ def test_a_long_body_is_refused_whether_it_says_so_or_not(scribe: Scribe) -> Non
             yield body[:1000]
 
     for content in (body, in_parts()):
-        assert "longer than" in refused(post([scribe.route()], content=content), 413)
+        assert "longer than" in refused(post([scribe.served()], content=content), 413)
     assert n_read < 2 * len(body)
-    assert refused(post([scribe.route()], content=body[1:]), 400)
+    assert refused(post([scribe.served()], content=body[1:]), 400)
 
 
 def test_texts_have_the_tag_that_they_are_given_and_others_are_refused(scribe: Scribe) -> None:
@@ -441,7 +439,7 @@ def test_texts_have_the_tag_that_they_are_given_and_others_are_refused(scribe: S
     text = read[""][1:]
     assert read == {None: read["law"], "law": ["<2en>", "<law>", *text], "bt": ["<2en>", "<bt>", *text], "": read[""]}
     assert "<law>" not in text
-    knows, plain = scribe.route()._replace(kinds=pair.text_tags), scribe.route("plain", "en", "ja")
+    knows, plain = scribe.served()._replace(tags=pair.text_tags), scribe.served("plain", "en", "ja")
     for path, field in (("/translate", "q"), ("/api/translate", "text")):
         for tag in ("bt", "", None):
             assert post([knows], path, json={field: "寺", **JA_EN, "tag": tag}).status_code == 200
@@ -458,31 +456,31 @@ def test_texts_have_the_tag_that_they_are_given_and_others_are_refused(scribe: S
 def test_the_page_is_told_where_the_model_looked_in_each_sentence(scribe: Scribe) -> None:
     text = f"{TEXT.src[3]}{TEXT.src[7]}\n\n😀\n"
     question = {"text": text, "run": "tiny", "n_best": 3, "attention": True, "beam": 4}
-    answer = post([scribe.route(), route()], "/api/translate", json=question).json()
+    answer = post([scribe.served(), served_run()], "/api/translate", json=question).json()
     assert (answer["run"], answer["source"], answer["target"]) == ("tiny", "ja", "en")
-    found = answer["sentences"]
-    assert [(one["source"], one["gap"]) for one in found] == [
+    sentences = answer["sentences"]
+    assert [(sentence["source"], sentence["gap"]) for sentence in sentences] == [
         (TEXT.src[3], " "),
         (TEXT.src[7], "\n"),
         ("", "\n"),
         ("😀", "\n"),
         ("", ""),
     ]
-    assert [one["known"] for one in found] == [True, True, True, False, True]
+    assert [sentence["known"] for sentence in sentences] == [True, True, True, False, True]
     (line,) = line_translator()([TEXT.src[3] + TEXT.src[7]], Options(4, 3, True))
-    for i, one in enumerate(found[:2]):
-        assert one["source_tokens"] == line.source_tokens[i]
+    for i, sentence in enumerate(sentences[:2]):
+        assert sentence["source_tokens"] == line.source_tokens[i]
         for candidate, own, weights in zip(
-            one["candidates"], line.translation.pieces[i].candidates, line.attention[i], strict=True
+            sentence["candidates"], line.translation.pieces[i].candidates, line.attention[i], strict=True
         ):
             assert (candidate["text"], candidate["tokens"], candidate["attention"]) == (own.text, own.tokens, weights)
-    assert [one["candidates"][0]["text"] for one in found[2:]] == ["", "😀", ""]
-    post([scribe.route()], "/api/translate", json={"text": "寺"})
+    assert [sentence["candidates"][0]["text"] for sentence in sentences[2:]] == ["", "😀", ""]
+    post([scribe.served()], "/api/translate", json={"text": "寺"})
     assert scribe.options == [Options(None, 1, False)]
 
 
 HTML = bytes(page().body).decode()
-(SCRIPT,) = re.findall(r"<script>(.*?)</script>", HTML, re.S)
+(SCRIPT,) = re.findall(r'<script type="module">(.*?)</script>', HTML, re.S)
 (STYLE,) = re.findall(r"<style>(.*?)</style>", HTML, re.S)
 
 
@@ -490,6 +488,7 @@ def test_the_page_asks_nobody_else_and_runs_nothing_else() -> None:
     assert not re.findall(r"(?:src|href)=\"(?!data:|docs|metrics)[^\"]*", HTML)
     assert set(re.findall(r"https?://[\w./]+", HTML)) == {"http://www.w3.org/2000/svg"}  # the name of a format
     assert not re.findall(r"@import|url\(", STYLE)
+    assert not re.findall(r"^(?:import|export)\b", SCRIPT, re.M)
     assert not re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", SCRIPT)
     assert not re.findall(r"\son\w+=\"|\sstyle=\"", HTML)  # the policy would not run them
     policy = dict(part.split(" ", 1) for part in page().headers["Content-Security-Policy"].split("; "))
@@ -505,7 +504,7 @@ def test_the_page_asks_nobody_else_and_runs_nothing_else() -> None:
 
 def test_many_at_once_are_translated_together_and_never_mixed_up() -> None:
     texts, calls, own = TEXT.src[::4], list[int](), line_translator()
-    expected = [found.text for found in translator().translate(texts)]
+    expected = [translation.text for translation in translator().translate(texts)]
 
     def counted(lines: Any, options: Options) -> Any:
         calls.append(len(lines))
@@ -515,17 +514,16 @@ def test_many_at_once_are_translated_together_and_never_mixed_up() -> None:
         return await asyncio.gather(*(client.post("/translate", json={"q": text, **JA_EN}) for text in texts))
 
     limits = Limits(batch_texts=15, collect_ms=60_000)  # a full batch waits for nobody
-    answers = ask(create_app([Route("tiny", "ja", "en", 2, counted)], limits), question)
+    answers = ask(create_app([ServedRun("tiny", "ja", "en", 2, counted)], limits), question)
     assert [answer.json()["translatedText"] for answer in answers] == expected
     assert calls == [15, 15]
     assert len(set(expected)) > 15
 
 
-async def queued(client: httpx.AsyncClient, n: int) -> str:
-    """Wait until so many texts do; the page of figures that says so."""
-    while f'miyako_queue_texts{{run="scribe"}} {n}.0' not in (found := (await client.get("/metrics")).text):
+async def queued(client: httpx.AsyncClient, n: int) -> None:
+    """Wait until so many texts do."""
+    while f'miyako_queue_texts{{run="scribe"}} {n}.0' not in (await client.get("/metrics")).text:
         await asyncio.sleep(0.01)
-    return found
 
 
 def test_too_many_are_told_to_come_back_and_what_takes_too_long_is_given_up(
@@ -546,42 +544,38 @@ def test_too_many_are_told_to_come_back_and_what_takes_too_long_is_given_up(
             monkeypatch.setattr(loop, "time", lambda: now() + LIMITS.timeout_s)
             return [full, await working, await waiting]
 
-    full, *late = ask(create_app([scribe.route()], LIMITS), question)
+    full, *late = ask(create_app([scribe.served()], LIMITS), question)
     assert "try again" in refused(full, 503)
     assert int(full.headers["retry-after"]) >= 1
-    assert all("within 60 seconds" in refused(one, 504) for one in late)
+    assert all("within 60 seconds" in refused(answer, 504) for answer in late)
     assert scribe.calls == [["ab"]]  # the others were not worked on any more
 
 
 def test_a_fault_of_the_model_and_what_is_not_there_are_one_line(scribe: Scribe) -> None:
-    assert "pen" not in refused(post([scribe.route()], json={"q": "!", **JA_EN}), 500)
+    assert "pen" not in refused(post([scribe.served()], json={"q": "!", **JA_EN}), 500)
     for path, status in (("/nowhere", 404), ("/translate", 405)):
-        assert refused(get(path, [scribe.route()]), status)
+        assert refused(get(path, [scribe.served()]), status)
 
 
 # ---- about the server
 
 
-def get(path: str, routes: list[Route]) -> httpx.Response:
-    return ask(create_app(routes, LIMITS), lambda client: client.get(path))
-
-
 def test_the_server_describes_itself(scribe: Scribe) -> None:
-    routes = [scribe.route("a"), scribe.route("b"), scribe.route("c", "en", "ja"), scribe.route("d", "ja", "de")]
-    assert get("/health", routes).json() == {"status": "ok"}
-    assert get("/languages", routes).json() == [
+    runs = [scribe.served("a"), scribe.served("b"), scribe.served("c", "en", "ja"), scribe.served("d", "ja", "de")]
+    assert get("/health", runs).json() == {"status": "ok"}
+    assert get("/languages", runs).json() == [
         {"code": "ja", "name": "Japanese", "targets": ["en", "de", "ja"]},
         {"code": "en", "name": "English", "targets": ["ja", "en"]},
         {"code": "de", "name": "German", "targets": ["de"]},
     ]
-    assert get("/spec", routes).json() == get("/openapi.json", routes).json()
-    assert get("/frontend/settings", routes).json()["language"]["target"] == {"code": "en", "name": "English"}
-    found = get("/api/runs", routes[:1]).json()
-    assert found["runs"] == [{"name": "a", "source": "ja", "target": "en", "beam": 4, "examples": [], "tags": []}]
-    assert (found["max_chars"], found["max_texts"], found["max_beam"]) == (LONGEST, 8, 16)
-    assert (answer := get("/", routes)).text == HTML
+    assert get("/spec", runs).json() == get("/openapi.json", runs).json()
+    assert get("/frontend/settings", runs).json()["language"]["target"] == {"code": "en", "name": "English"}
+    told = get("/api/runs", runs[:1]).json()
+    assert told["runs"] == [{"name": "a", "source": "ja", "target": "en", "beam": 4, "examples": [], "tags": []}]
+    assert (told["max_chars"], told["max_texts"], told["max_beam"]) == (LONGEST, 8, 16)
+    assert (answer := get("/", runs)).text == HTML
     assert "content-security-policy" in answer.headers
-    text, paths = get("/docs", routes).text, get("/openapi.json", routes).json()["paths"]
+    text, paths = get("/docs", runs).text, get("/openapi.json", runs).json()["paths"]
     assert all(f" {path}</code>" in text for path in paths)
     assert "<td><code>alternatives</code></td>" in text
     assert "://" not in text  # it requests nothing from the network
@@ -597,15 +591,15 @@ def test_all_is_counted(scribe: Scribe) -> None:
             await client.get(path)
         return (await client.get("/metrics")).text
 
-    families = text_string_to_metric_families(ask(create_app([scribe.route(name)], LIMITS), question))
+    families = text_string_to_metric_families(ask(create_app([scribe.served(name)], LIMITS), question))
     samples = [sample for family in families for sample in family.samples]
-    found = {(sample.name, *map(str, sample.labels.values())): sample.value for sample in samples}
-    assert [found["miyako_requests_total", "/translate", status] for status in ("200", "400", "500")] == [2, 1, 1]
-    assert found["miyako_requests_total", "other", "404"] == 2
-    assert found["miyako_request_seconds_count", "/translate"] == 4
-    assert found["miyako_batch_texts_count", name] == 3
-    assert found["miyako_batch_texts_sum", name] == 4
-    assert found["miyako_queue_texts", name] == 0
+    counted = {(sample.name, *map(str, sample.labels.values())): sample.value for sample in samples}
+    assert [counted["miyako_requests_total", "/translate", status] for status in ("200", "400", "500")] == [2, 1, 1]
+    assert counted["miyako_requests_total", "other", "404"] == 2
+    assert counted["miyako_request_seconds_count", "/translate"] == 4
+    assert counted["miyako_batch_texts_count", name] == 3
+    assert counted["miyako_batch_texts_sum", name] == 4
+    assert counted["miyako_queue_texts", name] == 0
 
 
 def connect(url: str, sent: bytes = b"") -> socket.socket:
@@ -630,7 +624,7 @@ def test_a_head_is_waited_for_ten_seconds(scribe: Scribe, monkeypatch: pytest.Mo
     """The first of a connection, and the next one; the server's clock stands still, and is put forward."""
     now = time.monotonic() - 20  # less than it will be when the clock goes again
     monkeypatch.setattr(asyncio.BaseEventLoop, "time", lambda _: now)
-    with serving([scribe.route()], LIMITS) as url, ExitStack() as stack:
+    with serving([scribe.served()], LIMITS) as url, ExitStack() as stack:
         stack.callback(monkeypatch.undo)  # only then does the server come to its end
         nothing, half, slow, second = (
             stack.enter_context(connect(url, sent)) for sent in (b"", HALF_HEAD, HALF_HEAD, HALF_HEAD + b"\r\n")
@@ -650,9 +644,9 @@ def test_a_head_is_waited_for_ten_seconds(scribe: Scribe, monkeypatch: pytest.Mo
 def test_of_too_many_connections_the_one_that_has_waited_longest_is_closed(
     scribe: Scribe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "_MOST_CONNECTIONS", 3)
-    monkeypatch.setattr(service, "_HEAD_S", 1000.0)
-    with serving([scribe.route()], LIMITS) as url, ExitStack() as stack:
+    monkeypatch.setattr(server, "_MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(server, "_HEAD_S", 1000.0)
+    with serving([scribe.served()], LIMITS) as url, ExitStack() as stack:
         first, second, third = (stack.enter_context(connect(url, sent)) for sent in (b"", HALF_HEAD, HALF_HEAD))
         assert httpx.get(f"{url}/health").content == HEALTHY  # the fourth takes the place of the first
         assert is_closed(first)
@@ -663,10 +657,10 @@ def test_of_too_many_connections_the_one_that_has_waited_longest_is_closed(
 
 @pytest.mark.parametrize("pages", [1, 400], ids=["closing", "pipelined"])
 def test_who_does_not_read_is_not_waited_for(scribe: Scribe, pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "_ANSWER_S", 0.1)
+    monkeypatch.setattr(server, "_ANSWER_S", 0.1)
     closed = threading.Event()
 
-    class Closing(service.Connection):
+    class Closing(server.Connection):
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             closed.set()
@@ -675,8 +669,8 @@ def test_who_does_not_read_is_not_waited_for(scribe: Scribe, pages: int, monkeyp
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
             super().connection_made(transport)
 
-    monkeypatch.setattr(service, "Connection", Closing)
-    with serving([scribe.route()], LIMITS) as url, socket.socket() as connection:
+    monkeypatch.setattr(server, "Connection", Closing)
+    with serving([scribe.served()], LIMITS) as url, socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         host, port = url.removeprefix("http://").split(":")
         connection.connect((host, int(port)))
@@ -705,7 +699,7 @@ def test_who_hangs_up_is_not_worked_for(scribe: Scribe) -> None:
             assert (await post("cd")).status_code == 200
             assert 'status="499"' in (await client.get("/metrics")).text
 
-    with serving([scribe.route()], LIMITS) as url:
+    with serving([scribe.served()], LIMITS) as url:
         asyncio.run(asyncio.wait_for(question(url), 60))
     assert scribe.calls == [["ab"], ["cd"]]
 
@@ -717,7 +711,7 @@ def half_a_request(url: str) -> socket.socket:
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving([scribe.route()], LIMITS) as url, httpx.Client(base_url=url, timeout=60) as client:
+    with serving([scribe.served()], LIMITS) as url, httpx.Client(base_url=url, timeout=60) as client:
         half_a_request(url).close()
         assert eventually(lambda: 'status="499"} 1' in client.get("/metrics").text)
         monkeypatch.setattr(api, "_READING_S", 0.2)
@@ -751,13 +745,14 @@ from config.search import Limits
 from tests.served import Scribe
 from utils.command import run_command
 from utils.serve.api import create_app
-from utils.serve.service import Route, Server, address, bind
+from utils.serve.server import Server, address, bind
+from utils.serve.service import ServedRun
 
 def translate(lines, options):
     input()
     return Scribe().translate(lines, options)
 
-app = create_app([Route("scribe", "ja", "en", 1, translate)], Limits(collect_ms=0, batch_texts=1))
+app = create_app([ServedRun("scribe", "ja", "en", 1, translate)], Limits(collect_ms=0, batch_texts=1))
 with bind("127.0.0.1", 0) as bound:
     server = Server(app, lambda: print(address(bound), flush=True))
     run_command("serve.py", lambda: server.serve_until_told(bound))
@@ -783,7 +778,7 @@ def test_the_first_signal_lets_texts_finish_and_takes_nothing_new_and_the_second
         assert server.stdout is not None
         assert server.stdin is not None
         url = server.stdout.readline().strip()
-        asked = [
+        answers = [
             pool.submit(httpx.post, f"{url}/translate", json={"q": text, **JA_EN}, timeout=60)
             for text in ("ab", "ab", "c")
         ]
@@ -792,16 +787,16 @@ def test_the_first_signal_lets_texts_finish_and_takes_nothing_new_and_the_second
         server.send_signal(signal.SIGINT)
         assert eventually(lambda: not takes_connections(url))
         server.stdin.write("\n\n")
-        assert [one.result().status_code for one in islice(as_completed(asked), 2)] == [200, 200]
+        assert [answer.result().status_code for answer in islice(as_completed(answers), 2)] == [200, 200]
         assert server.poll() is None
         server.send_signal(signal.SIGTERM)
         assert server.wait(60) == 143
 
 
 def test_a_server_that_is_interrupted_says_so_in_the_end(scribe: Scribe) -> None:
-    server = Server(create_app([scribe.route()], LIMITS), lambda: server.handle_exit(signal.SIGINT, None))
+    own = Server(create_app([scribe.served()], LIMITS), lambda: own.handle_exit(signal.SIGINT, None))
     with bind("127.0.0.1", 0) as bound, pytest.raises(KeyboardInterrupt):
-        server.serve_until_told(bound)
+        own.serve_until_told(bound)
 
 
 # ---- serve.py, in this process
@@ -825,10 +820,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     broken.mkdir()
     (broken / WEIGHTS).touch()
     (broken / CONFIG).write_text("task: alchemy\n", encoding="utf-8")
-    found = [there, newer, older, broken, language_run(root)]
-    for folder, when in zip(found, (2_000_000_000, 1_600_000_000, 1_500_000_000, 1_700_000_000, 1), strict=True):
+    folders = [there, newer, older, broken, language_run(root)]
+    for folder, when in zip(folders, (2_000_000_000, 1_600_000_000, 1_500_000_000, 1_700_000_000, 1), strict=True):
         os.utime(folder / WEIGHTS, (when, when))
-    return found
+    return folders
 
 
 Command = Callable[..., Outcome]
@@ -857,14 +852,14 @@ def command(
             bound.close()
 
     def run_it(*arguments: object) -> Outcome:
-        found = outcome("serve.py", serve.main, capsys, *arguments)
+        ended = outcome("serve.py", serve.main, capsys, *arguments)
         gc.collect()
-        return found
+        return ended
 
     monkeypatch.setattr(serve, "PICKLES", runs[0].parent)
     monkeypatch.setattr(serve, "find_run", lambda name, root=runs[0].parent: find_run(name, root=root))
-    monkeypatch.setattr(service, "Server", Recorder)
-    monkeypatch.setattr(api, "create_app", lambda routes, limits, cors: (create_app(routes, limits, cors), limits))
+    monkeypatch.setattr(server, "Server", Recorder)
+    monkeypatch.setattr(api, "create_app", lambda runs, limits, cors: (create_app(runs, limits, cors), limits))
     return run_it
 
 
@@ -896,17 +891,17 @@ def test_the_newest_runs_answer_as_translating_with_them_does(
 ) -> None:
     limits = Limits(70, 2, 3, 4.5, 6, 7.5)
     options = [word for name, value in asdict(limits).items() for word in (f"--{name}", value)]
-    found = command("--host", "127.0.0.2", "--port", "0", "--device", "cpu", *options)
-    assert (found.status, found.err) == (0, "")
+    ended = command("--host", "127.0.0.2", "--port", "0", "--device", "cpu", *options)
+    assert (ended.status, ended.err) == (0, "")
     names = f"{runs[0].name} (ja→en), {runs[1].name} (en→ja)"
-    assert re.fullmatch(rf"http://127.0.0.2:\d+ serves {re.escape(names)}; .*\n", found.out)
+    assert re.fullmatch(rf"http://127.0.0.2:\d+ serves {re.escape(names)}; .*\n", ended.out)
     ((app, own),) = served
     assert own == limits
 
     async def question(client: httpx.AsyncClient) -> list[str]:
         assert [language["code"] for language in (await client.get("/languages")).json()] == ["ja", "en"]
         questions = ({"q": TEXT.src[2], **JA_EN}, {"q": TEXT.tgt[5], "source": "auto", "target": "ja"})
-        return [(await client.post("/translate", json=one)).json()["translatedText"] for one in questions]
+        return [(await client.post("/translate", json=question)).json()["translatedText"] for question in questions]
 
     offline = [
         load_run(folder, torch.device("cpu"), plain=True).translator().translate([text])[0].text
@@ -921,7 +916,7 @@ def test_a_mistake_is_one_line(command: Command, served: list[tuple[FastAPI, Lim
     for arguments, said in (
         ("--run nowhere", "no run nowhere"),
         ("--run tiny --run tiny", "two runs are called tiny"),
-        ("--queue_texts 9 --max_texts 10", "queue_texts=9 has no room for the max_texts=10"),
+        ("--queue-texts 9 --max-texts 10", "queue_texts=9 has no room for the max_texts=10"),
         ("--precision fp16", "precision=fp16 needs CUDA"),
     ):
         assert said in command("--port", "0", *arguments.split()).complaint
@@ -933,29 +928,29 @@ def test_a_mistake_is_one_line(command: Command, served: list[tuple[FastAPI, Lim
 
 def test_each_fault_is_called_by_its_name() -> None:
     texts = TEXT.src[:8]
-    offline = {text: one.text for text, one in zip(texts, translator().translate(texts), strict=True)}
+    offline = {text: best.text for text, best in zip(texts, translator().translate(texts), strict=True)}
 
     def checked(said: Sequence[tuple[str, str | None]], offline: dict[str, str] = offline) -> Measurement:
-        answers = [Answer(text, found, 0.001 * i) for i, (text, found) in enumerate(said, 1)]
+        answers = [Answer(text, translation, 0.001 * i) for i, (text, translation) in enumerate(said, 1)]
         return bench.checked(answers, 2.0, 4, offline, translator())
 
-    found = checked(list(offline.items()))
-    assert (found.answers, found.errors, found.mixed_up, found.differing, found.ties) == (8, 0, 0, 0, 0)
-    assert (found.sentences_per_s, found.p50_ms, found.p99_ms) == pytest.approx((4, 4.5, 8))
+    measured = checked(list(offline.items()))
+    assert (measured.answers, measured.errors, measured.mixed_up, measured.differing, measured.ties) == (8, 0, 0, 0, 0)
+    assert (measured.sentences_per_s, measured.p50_ms, measured.p99_ms) == pytest.approx((4, 4.5, 8))
     first, second, third = texts[:3]
     assert offline[third] != offline[second]
-    found = checked([(first, offline[first]), (second, offline[third]), (second, "nonsense"), (second, None)])
-    assert (found.answers, found.mixed_up, found.differing, found.errors, found.ties) == (3, 1, 1, 1, 0)
-    found = checked([(second, offline[second])], offline | {second: "what a batch has found"})
-    assert (found.ties, found.differing, found.mixed_up) == (1, 0, 0)
+    measured = checked([(first, offline[first]), (second, offline[third]), (second, "nonsense"), (second, None)])
+    assert (measured.answers, measured.mixed_up, measured.differing, measured.errors, measured.ties) == (3, 1, 1, 1, 0)
+    measured = checked([(second, offline[second])], offline | {second: "what a batch has found"})
+    assert (measured.ties, measured.differing, measured.mixed_up) == (1, 0, 0)
 
 
 @pytest.mark.slow
 def test_a_server_in_a_process_of_its_own_is_measured(tmp_path: Path) -> None:
     own = load_run(run(tmp_path), torch.device("cpu"))
-    one, four = bench.measure(own, TEXT.src[:40], [1, 4], 0.5, "fp32")
-    for found in (one, four):
-        assert found.answers > 0
-        assert (found.errors, found.mixed_up, found.differing) == (0, 0, 0)
-    assert (one.clients, four.clients) == (1, 4)
-    assert bench.figures([one, four])["together_x"] == four.sentences_per_s / one.sentences_per_s
+    single, many = bench.measure(own, TEXT.src[:40], [1, 4], 0.5, "fp32")
+    for measured in (single, many):
+        assert measured.answers > 0
+        assert (measured.errors, measured.mixed_up, measured.differing) == (0, 0, 0)
+    assert (single.clients, many.clients) == (1, 4)
+    assert bench.figures([single, many])["together_x"] == many.sentences_per_s / single.sentences_per_s

@@ -19,6 +19,7 @@ import utils.arguments
 from const.corpora import VERSION
 from const.path import ROOT
 from tests.test_floors import FLOORS, tracked
+from utils.command import option_of
 from utils.config import config_type_of, find_settings
 from utils.run import SHIPPED
 
@@ -129,6 +130,7 @@ def test_help_is_shown_and_ends_well(
         parser = verbs_of(parser)[verb]
     for option in (option for action in parser._actions for option in action.option_strings):
         assert re.search(rf"^ +(-h, )?{re.escape(option)}\b", out, re.M), option
+        assert option == option_of(option.removeprefix("--")) or option == "-h"
     for verb in verbs_of(parser):
         assert re.search(rf"^ +{verb}\s+\w", out, re.M)
         assert f"python {words[0]} {verb}" in out.split("examples:\n")[1]

@@ -68,7 +68,7 @@ from utils.task.translation import TranslationTask
 from utils.text.tokenizer import Tokenizer, train_tokenizer
 from utils.training.checkpoint import write_weights
 from utils.training.loss import TranslationObjective, mean_loss
-from utils.training.plan import Progress, Rank
+from utils.training.schedule import Progress, Rank
 
 MASK_ID = len(JAPANESE)
 ENGLISH = english()
@@ -630,8 +630,8 @@ def test_tags_of_texts_are_in_the_vocabulary_or_refused(texts: Texts) -> None:
     law = replace(data, tag="law", both_directions=True, clean=CleanConfig(drop_duplicates=False), **more)
     task = texts.task(data=law, tokenizer=joint)
     folder = create_run(task.config, *task.vocabularies(), root=texts.root / "runs")
-    assert task.about["tags"] == ["bt", "law"]
-    assert "tags" not in texts.task().about
+    assert task.identity["tags"] == ["bt", "law"]
+    assert "tags" not in texts.task().identity
     begins = {tuple(task.vocabulary.tgt.tokens(row[:2])) for batch in task.sampler.epoch(0) for row in batch.src}
     assert begins == {(language, kind) for language in ("<2ja>", "<2en>") for kind in ("<law>", "<bt>")}
     for text in ("dev", "test"):

@@ -46,8 +46,8 @@ from utils.training.checkpoint import CheckpointStore, average, read_weights, wr
 from utils.training.distributed import Processes
 from utils.training.loss import TranslationObjective
 from utils.training.optimizer import Optimizer
-from utils.training.plan import Rank, learning_rate
 from utils.training.report import read_log
+from utils.training.schedule import Rank, learning_rate
 
 CPU = torch.device("cpu")
 
@@ -361,7 +361,7 @@ def test_a_run_goes_on_until_it_is_stopped_and_says_how_to_resume(home: Path) ->
 
 def test_a_training_that_is_long_for_a_cpu_says_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, epoch, now = new_trainer(dropout=0.5), new_sampler().epoch(0), iter(range(100))
-    trainer.plan = replace(FP32, max_steps=30 * len(epoch) + 7, max_epochs=None)
+    trainer.training = replace(FP32, max_steps=30 * len(epoch) + 7, max_epochs=None)
     trainer.progress.step, before = 7, weights(trainer)
     assert not train.long_for_a_cpu(trainer, epoch, len(epoch))
     monkeypatch.setattr(train, "LONG_FOR_A_CPU", 0)
@@ -371,9 +371,9 @@ def test_a_training_that_is_long_for_a_cpu_says_how_long(monkeypatch: pytest.Mon
     assert f"about {n_hours / 24:.1f} days on this CPU" in warning
     assert "--config kftt_ja_en_small" in warning
     assert same(weights(trainer), before, set())
-    trainer.plan = replace(trainer.plan, max_epochs=30 - 1)  # is over before the updates are
+    trainer.training = replace(trainer.training, max_epochs=30 - 1)  # is over before the updates are
     assert f"about {29 * n_hours / 30 / 24:.1f} days" in train.long_for_a_cpu(trainer, epoch, len(epoch))
-    trainer.plan = replace(trainer.plan, max_minutes=10)
+    trainer.training = replace(trainer.training, max_minutes=10)
     assert not train.long_for_a_cpu(trainer, epoch, len(epoch))
 
 
@@ -540,9 +540,8 @@ def test_a_score_that_a_task_does_not_have_is_refused_before_it_looks_for_its_te
         (ClassificationConfig(data=LabelledConfig(*[nowhere] * 6)), "chrf"),
     ]
     for config, score in cases:
-        plan = replace(config.training, select_by=score)
         with pytest.raises(ValueError, match=f"^select_by={score} is not scored by this task"):
-            prepare(replace(config, training=plan), None, print)
+            prepare(replace(config, training=replace(config.training, select_by=score)), None, print)
 
 
 @pytest.mark.parametrize(

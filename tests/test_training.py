@@ -28,7 +28,7 @@ from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from tests.tiny import MODEL, translating
-from train import Trainer
+from train import FreedMemory, Trainer
 from utils.dataset.batch import Batch, BucketSampler, batch_of
 from utils.dataset.ids import TokenArray, TokenPairs
 from utils.dataset.labelled import LabelledBatch
@@ -48,18 +48,12 @@ from utils.training.loss import (
     mean_loss,
     recurrent_loss,
 )
-from utils.training.muon import Muon, hidden_matrices, orthogonal
+from utils.training.muon import Muon, block_matrices, orthogonal
 from utils.training.optimizer import MovingAverage, Optimizer
-from utils.training.plan import Progress, learning_rate
-from utils.training.report import Observer, StepReport, Update, Validation
+from utils.training.report import Observer, StepReport, Validation
+from utils.training.schedule import Progress, learning_rate
 
 VOCAB = 24
-
-
-@pytest.fixture(autouse=True)
-def _no_return_of_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After many other tests it takes up to a twentieth of a second each time."""
-    monkeypatch.setattr("train.return_freed_memory", Mock())
 
 
 # fmt: off
@@ -108,8 +102,8 @@ def test_any_split_into_micro_batches_is_the_whole_batch(sizes: list[int], clip_
     whole, split = new_trainer(optimizer=optimizer), new_trainer(optimizer=optimizer)
     for rows in (np.arange(8), np.arange(8, 16)):
         a = whole.train_step([batch_of(text, rows)])
-        b = split.train_step([batch_of(text, cut) for cut in np.split(rows, np.cumsum(sizes)[:-1])])
-        torch.testing.assert_close(tuple(b), tuple(a), rtol=1e-4, atol=0)
+        b = split.train_step([batch_of(text, part) for part in np.split(rows, np.cumsum(sizes)[:-1])])
+        torch.testing.assert_close((*b[0][:3], b[1]), (*a[0][:3], a[1]), rtol=1e-4, atol=0)
         whole.progress.step, split.progress.step = 1, 1
     torch.testing.assert_close(weights(split), weights(whole), rtol=0, atol=2e-4)
 
@@ -131,8 +125,8 @@ def test_a_validation_is_the_mean_loss_of_its_text_and_teaches_nothing() -> None
 def test_what_dropout_draws_is_a_function_of_seed_step_and_batch() -> None:
     def nats(step: int = 0, seed: int = 0, batches: Sequence[Batch] = BATCHES) -> float:
         trainer = new_trainer(dropout=0.3)
-        trainer.progress.step, trainer.plan = step, replace(FP32, seed=seed)
-        return trainer.train_step(batches).nats.item()
+        trainer.progress.step, trainer.training = step, replace(FP32, seed=seed)
+        return trainer.train_step(batches)[0].nats.item()
 
     first = nats()
     torch.manual_seed(1234)
@@ -161,7 +155,7 @@ def test_a_gradient_that_is_not_finite_moves_nothing_is_counted_and_forgotten(ki
     counts = {"skipped", "skipped_in_a_row", "n_updates"}
     for i, batch in enumerate(BATCHES):
         before = copy.deepcopy(trainer.state())
-        norm = trainer.train_step([batch]).norm
+        _, norm = trainer.train_step([batch])
         if i == 1:
             assert not norm.isfinite()
             assert same(trainer.state(), before, counts)
@@ -177,7 +171,7 @@ def test_half_precision_learns_what_single_precision_does(precision: Precision) 
     found = []
     for each in (precision, "fp32"):
         trainer, products = new_trainer(), set[torch.dtype]()
-        trainer.plan = replace(FP32, precision=each)
+        trainer.training = replace(FP32, precision=each)
         trainer.optimizer = Optimizer(trainer.net, FAST, each)
         narrow = trainer.net.get_submodule("decoder.0.feed_forward.narrow")
         narrow.register_forward_hook(lambda *call, seen=products: seen.add(call[2].dtype))
@@ -186,7 +180,8 @@ def test_half_precision_learns_what_single_precision_does(precision: Precision) 
             updates.append(trainer.train_step([batch]))
             trainer.progress.step += 1
         # the norm is of a gradient whose scale was taken back
-        found.append([(updates[-1].nats / updates[-1].tokens).item(), updates[0].norm.item()])
+        (_, norm), (loss, _) = updates[0], updates[-1]
+        found.append([(loss.nats / loss.tokens).item(), norm.item()])
         assert not trainer.optimizer.skipped
         trainer.val_step(BATCHES[0])
         assert products == {product_dtype(each)}
@@ -200,17 +195,17 @@ def test_an_update_on_a_gpu_waits_for_nothing_and_is_that_of_a_cpu(precision: Pr
     """But for the transfer of batches that are not pinned, which are put there before."""
     optimizer = replace(FAST, kind=kind, ema_decay=0.9, weight_decay=0.1)
     here = new_trainer(optimizer=optimizer)
-    net, plan = copy.deepcopy(here.net).cuda(), TrainingConfig(precision=precision)
-    there = Trainer(net, TranslationObjective(0.1), Optimizer(net, optimizer, precision), plan)
+    net, training = copy.deepcopy(here.net).cuda(), TrainingConfig(precision=precision)
+    there = Trainer(net, TranslationObjective(0.1), Optimizer(net, optimizer, precision), training)
     for i, batch in enumerate(BATCHES):
-        expected = here.train_step([batch])
+        expected, _ = here.train_step([batch])
         on_device = batch.to(torch.device("cuda"))
         torch.cuda.set_sync_debug_mode("error" if i else "default")
         try:
-            update = there.train_step([on_device])
+            loss, _ = there.train_step([on_device])
         finally:
             torch.cuda.set_sync_debug_mode("default")
-        assert update.nats.item() == pytest.approx(expected.nats.item(), rel=1e-3 if precision == "fp32" else 0.05)
+        assert loss.nats.item() == pytest.approx(expected.nats.item(), rel=1e-3 if precision == "fp32" else 0.05)
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,7 +278,7 @@ def test_graphs_of_a_gpu_make_the_updates_that_single_launches_make(precision: P
         nats = []
         for step in range(12):
             trainer.progress.step = step
-            nats.append(trainer.train_step([batches[step % 3], batches[0]]).nats.item())
+            nats.append(trainer.train_step([batches[step % 3], batches[0]])[0].nats.item())
             trainer.val_step(DEV[0])
         assert len(trainer.passes.graphs if isinstance(trainer.passes, GraphedPasses) else ()) == 3 * graphs
         finals.append((nats, weights(trainer)))
@@ -297,9 +292,9 @@ def test_the_loss_falls_as_it_always_has() -> None:
     """Twenty steps in single precision on one thread: whatever changes a number on the way shows here."""
     trainer, sampler, losses = new_trainer(), new_sampler(), []
     for batch in [batch for epoch in range(3) for batch in sampler.epoch(epoch)][:20]:
-        nats, tokens, *_ = trainer.train_step([batch])
+        loss, _ = trainer.train_step([batch])
         trainer.progress.step += 1
-        losses.append((nats / tokens).item())
+        losses.append((loss.nats / loss.tokens).item())
     assert losses == pytest.approx(GOLDEN, rel=1e-4)
 
 
@@ -348,8 +343,8 @@ class Witness(Observer):
         self.train_losses.append(validation.train_loss)
 
 
-def fit(trainer: Trainer, witness: Witness, accumulate: int = 1, **plan: Any) -> None:
-    trainer.plan = TranslationTrainingConfig(**{"precision": "fp32", "max_epochs": None, **plan})
+def fit(trainer: Trainer, witness: Witness, accumulate: int = 1, **settings: Any) -> None:
+    trainer.training = TranslationTrainingConfig(**{"precision": "fp32", "max_epochs": None, **settings})
     trainer.fit(new_sampler(), BatchConfig(accumulate=accumulate), DEV, witness.judge, [witness], witness.interrupt)
 
 
@@ -367,15 +362,16 @@ def test_it_trains_for_so_many_steps_and_validates_on_the_way_and_at_the_end() -
     assert witness.validated == [4, 8, 11, 12]
 
 
-@pytest.mark.parametrize("wait", [0.0, 1e9])
-def test_memory_is_returned_by_the_clock_however_rarely_there_is_a_report(
-    wait: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    returned = Mock()
-    monkeypatch.setattr("train.return_freed_memory", returned)
-    monkeypatch.setattr("train._RETURN_EVERY", wait)
-    fit(new_trainer(), Witness(), max_steps=5, validate_every=5, report_every=1000)
-    assert returned.call_count == (5 if wait == 0.0 else 0) + 1  # and after the validation
+def test_freed_memory_is_returned_by_the_clock_and_after_validations(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, returned = [0.0], list[float]()
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("train.return_freed_memory", lambda: returned.append(now[0]))
+    observer = FreedMemory(60.0)
+    for now[0] in range(10, 301, 10):
+        observer.on_update()
+        if now[0] == 200:
+            observer.on_validation(Progress(), Validation(1.0))
+    assert returned == [60, 120, 180, 200, 260]
 
 
 def test_train_and_dev_compare_whatever_is_minimised_and_however_it_is_batched() -> None:
@@ -384,7 +380,7 @@ def test_train_and_dev_compare_whatever_is_minimised_and_however_it_is_batched()
     updates: list[tuple[float, int]] = []  # NLL and tokens, by torch
     train_step = trainer.train_step
 
-    def watched(micro_batches: list[Batch]) -> Update:
+    def watched(micro_batches: list[Batch]) -> tuple[Loss, Tensor]:
         nll, tokens = 0.0, 0
         for src, tgt in micro_batches:
             logits = trainer.net(src, tgt[:, :-1]).flatten(0, 1)  # there is no dropout
@@ -443,7 +439,7 @@ def test_minutes_count_training_and_validation(monkeypatch: pytest.MonkeyPatch) 
     assert witness.validated == [10, 20, 28]
 
 
-def test_where_updates_are_slow_validations_come_by_the_clock_before_those_of_the_plan(
+def test_where_updates_are_slow_validations_come_by_the_clock_before_the_scheduled_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trainer, witness, clock = new_trainer(), Witness(bleu=[9.0, 8.0, 7.0, 6.0, 1.0, 3.0, 2.0]), iter(range(10_000))
@@ -566,7 +562,7 @@ def test_a_rate_falls_by_the_clock_where_the_clock_ends_the_training() -> None:
 def test_a_training_tells_its_optimizer_the_time() -> None:
     clock = OptimizerConfig(schedule="cosine", peak_lr=0.01, warmup_steps=0).ending_at(None, 1)
     trainer = new_trainer(optimizer=clock)
-    trainer.plan = replace(trainer.plan, max_minutes=1)
+    trainer.training = replace(trainer.training, max_minutes=1)
     trainer.progress.step, trainer.progress.seconds = 5, 30
     trainer.train_step([BATCHES[0]])
     assert trainer.optimizer.learning_rate == pytest.approx(0.005)
@@ -599,7 +595,7 @@ def test_it_is_adam_on_the_clipped_mean_and_muon_for_matrices_of_blocks(
     config = replace(COARSE, clip_norm=clip_norm, kind=kind, eps=1e-3, weight_decay=decay)
     net, twin = translating().train(), translating().train()
     optimizer = Optimizer(net, config, "fp32")
-    matrices = hidden_matrices(twin) if kind == "muon" else {}
+    matrices = block_matrices(twin) if kind == "muon" else {}
     muon = Muon(matrices, 0.95, decay, torch.float32)
     rest = [p for p in twin.parameters() if p not in matrices]
     groups = [{"params": [p], "weight_decay": decay if p.dim() > 1 else 0.0} for p in rest]
@@ -740,27 +736,27 @@ BERT = BertForPreTraining(BertConfig(16, 2, 64, 2, max_length=40), 50)
 
 
 @pytest.mark.parametrize("net", [Transformer(replace(MODEL, tie="none"), 40, 40), BERT, XL])
-def test_matrices_of_blocks_are_cut_and_nothing_else(net: nn.Module) -> None:
-    cut = hidden_matrices(net)
+def test_matrices_of_blocks_are_split_and_nothing_else(net: nn.Module) -> None:
+    splits = block_matrices(net)
     expected = {
         parameter
         for name, parameter in net.named_parameters()
         if parameter.dim() == 2 and name.endswith(".weight") and any(part.isdigit() for part in name.split("."))
     }
-    assert cut.keys() == expected
-    assert len(cut) >= 10
+    assert splits.keys() == expected
+    assert len(splits) >= 10
 
 
 def test_heads_are_matrices_of_their_own() -> None:
     """As slices of what they multiply: W_Qⁱ, W_Kⁱ and W_Vⁱ are rows, W_Oⁱ columns."""
-    attention, cuts = XL.get_submodule("blocks.0.self_attention"), hidden_matrices(XL)
+    attention, splits = XL.get_submodule("blocks.0.self_attention"), block_matrices(XL)
     for name in ("query", "key_value", "score_bias.distance_key"):
         weight = attention.get_parameter(f"{name}.weight")
-        found = cuts[weight](weight)
+        found = splits[weight](weight)
         assert found.shape == (len(weight) // 4, 4, 16)
         torch.testing.assert_close(found[1], weight[4:8])
     output = attention.get_parameter("output.weight")
-    torch.testing.assert_close(cuts[output](output)[1], output[:, 4:8].mT)
+    torch.testing.assert_close(splits[output](output)[1], output[:, 4:8].mT)
 
 
 def test_every_matrix_takes_its_own_step() -> None:
@@ -770,12 +766,12 @@ def test_every_matrix_takes_its_own_step() -> None:
     start = values(alone)
     for seed, (one, other) in enumerate(zip(together.parameters(), alone.parameters(), strict=True)):
         one.grad = other.grad = draw(*one.shape, seed=seed)
-    Muon(hidden_matrices(together), 0.9, 0.1, torch.float32).step(0.1, ONE, FINITE)
-    for weight, cut in hidden_matrices(alone).items():
-        Muon({weight: cut}, 0.9, 0.1, torch.float32).step(0.1, ONE, FINITE)
+    Muon(block_matrices(together), 0.9, 0.1, torch.float32).step(0.1, ONE, FINITE)
+    for weight, split in block_matrices(alone).items():
+        Muon({weight: split}, 0.9, 0.1, torch.float32).step(0.1, ONE, FINITE)
     torch.testing.assert_close(together.state_dict(), alone.state_dict())
     moved = {p for p, before in zip(alone.parameters(), start, strict=True) if not p.equal(before)}
-    assert moved == set(hidden_matrices(alone))
+    assert moved == set(block_matrices(alone))
 
 
 # updates as CUDA would make them, where no GPU is at hand
@@ -857,14 +853,9 @@ def test_no_step_waits_for_the_gpu_or_mixes_devices(
         widen.register_forward_hook(lambda _module, _inputs, output: products.append(output.dtype))
         batch = batch_of_task()
         for _ in range(2):  # the second with a memory, for which a table of positions grows
-            trainer.meter.count(9, [], trainer.train_step([batch, batch]))
+            trainer.meter.count(*trainer.train_step([batch, batch]), [], 9, 1.0)
         with NoCopies():  # type: ignore[no-untyped-call]
-            update = trainer.train_step([batch, batch])
-        values = [*update, cast(Tensor, trainer.meter.sums.nats), trainer.val_step(batch).nats]
+            loss, norm = trainer.train_step([batch, batch])
+        values = [*loss[:3], norm, cast(Tensor, trainer.meter.nats), trainer.val_step(batch).nats]
     assert {value.device.type for value in values} == {"cuda"}
     assert set(products) == {product_dtype(precision)}
-
-
-def test_muon_without_a_block_is_refused_and_what_adam_moves_is_said() -> None:
-    with pytest.raises(ValueError, match=r"^kind=muon finds no matrix in an EncoderBlock or DecoderBlock"):
-        Optimizer(nn.Sequential(nn.Linear(4, 4)), replace(FAST, kind="muon"))

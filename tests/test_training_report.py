@@ -41,8 +41,8 @@ from utils.training.dry_run import (
     parameter_table,
     peak_memory,
 )
+from utils.training.loss import Loss
 from utils.training.optimizer import Optimizer
-from utils.training.plan import Progress
 from utils.training.report import (
     Decoration,
     JsonlLog,
@@ -51,10 +51,10 @@ from utils.training.report import (
     StepReport,
     TensorBoardLog,
     Terminal,
-    Update,
     Validation,
     read_log,
 )
+from utils.training.schedule import Progress
 
 CPU = torch.device("cpu")
 REPORT = StepReport(3.25, 2.5, 1.5, 0.0005, 1234, 5678.4, 0.125, 0)
@@ -67,30 +67,27 @@ def at(step: int, best: int = 0) -> Progress:
     return Progress(step=step, epoch=1, position=2, target_tokens=1234, seconds=6.0 * step, best_step=best)
 
 
-def test_a_report_is_of_all_updates_since_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for the loss of skipped ones, and for time that went elsewhere; the sums go on in another meter."""
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+def test_a_report_is_of_all_updates_since_the_last_one() -> None:
+    """But for the loss of skipped ones; the sums go on in another meter."""
     uneven = Batch(padded([[4, 5, 6], [4]]), padded([[7, 8], []], bos=True))
     small = Batch(padded([[4]]), padded([[]], bos=True))
-    optimizer, progress = Optimizer(nn.Linear(1, 1), OptimizerConfig(peak_lr=0.25)), Progress()
+    optimizer = Optimizer(nn.Linear(1, 1), OptimizerConfig(peak_lr=0.25))
     optimizer.skipped += 3
 
     def count(meter: Meter, batches: list[Batch], nats: float, norm: float) -> None:
         n = sum(batch.target_tokens for batch in batches)
-        now[0] += 2
-        meter.count(n, batches, Update(*map(torch.tensor, (nats, float(n), nats / 4, norm))))
+        loss = Loss(*torch.tensor([nats, n, nats / 4]))
+        meter.count(loss, torch.tensor(norm), batches, n, 2.0)
 
-    count(meter := Meter(progress), [uneven], 8.0, 3.0)
-    now[0] += 1000
-    meter.restart_clock()
-    second = Meter(progress, copy.deepcopy(meter.sums))
+    count(meter := Meter(), [uneven], 8.0, 3.0)
+    second = Meter(**copy.deepcopy(vars(meter)))
     count(second, [uneven], 12.0, 5.0)
     count(second, [uneven], math.nan, math.inf)
-    assert second.report(optimizer) == StepReport(20 / 8, 5 / 8, math.inf, 0.25, 12, 12 / 6, 1 - 15 / 21, 3)
-    assert progress.seconds == 6
+    report = second.report(at(3), optimizer, torch.tensor(math.inf))
+    assert report == StepReport(20 / 8, 5 / 8, math.inf, 0.25, 1234, 12 / 6, 1 - 15 / 21, 3)
     count(second, [small, small], 1.0, 2.0)
-    assert second.report(optimizer) == StepReport(1 / 2, 1 / 8, 2, 0.25, 14, 2 / 2, 0, 3)
+    report = second.report(at(4), optimizer, torch.tensor(2.0))
+    assert report == StepReport(1 / 2, 1 / 8, 2, 0.25, 1234, 2 / 2, 0, 3)
     assert second.train_loss() == pytest.approx(21 / 4 / 10)  # since the last validation, whatever was reported
     count(second, [small], 3.0, 2.0)
     assert second.train_loss() == 3 / 4
@@ -134,8 +131,8 @@ def test_the_estimate_is_of_the_bound_that_comes_first(capsys: pytest.CaptureFix
         ({"max_epochs": 5, "max_minutes": 1.5}, ["0 s"]),  # that is over
         ({"max_epochs": None}, []),
     ]
-    for plan, estimate in bounds:
-        with closing(Terminal(TranslationTrainingConfig(**plan), steps_per_epoch=8)) as terminal:
+    for limits, estimate in bounds:
+        with closing(Terminal(TranslationTrainingConfig(**limits), steps_per_epoch=8)) as terminal:
             for _ in range(Terminal.REPORTS_PER_LINE):
                 terminal.on_step(at(20), REPORT)
         assert re.findall("  ([^ ]+ [a-z]+) to go", capsys.readouterr().out) == estimate

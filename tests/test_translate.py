@@ -25,6 +25,7 @@ from config.search import SamplingConfig, SearchConfig
 from const.path import ROOT
 from tests.samples import page_data
 from tests.tiny import TEXT, Outcome, outcome, run, tagged_tokenizers, tokenizers, translating
+from utils.command import option_of
 from utils.config import TranslationConfig
 from utils.load import load_run
 from utils.run import WEIGHTS, find_run, run_reading
@@ -206,10 +207,10 @@ def test_a_run_of_tokenized_text_takes_and_gives_plain_text(command: Command, to
     german, english = Words("de", {}, True, False, False), Words("en", {}, True, False, False)
     WordPair(german, english).save(tokenized)
     plain = command("Tera, tera.", "--run", tokenized)
-    words = command("tera , tera .", "--run", tokenized, "--pre_tokenized")
+    words = command("tera , tera .", "--run", tokenized, "--pre-tokenized")
     assert plain.err == words.err
     assert plain.out == english.join(words.out) + "\n" != words.out
-    unread = command("Tera, tera.", "--run", tokenized, "--pre_tokenized")
+    unread = command("Tera, tera.", "--run", tokenized, "--pre-tokenized")
     assert unread.out != words.out
 
 
@@ -218,7 +219,7 @@ def test_a_text_has_the_tag_that_it_is_given(command: Command, tmp_path: Path, m
     monkeypatch.setattr("tests.tiny.tokenizers", lambda: pair)
     folder, other = run(tmp_path / "law"), run(tmp_path / "bt")
     (other / "tokenizer_tag.txt").write_text("<2en> <bt>")
-    as_json = "--format", "jsonl", "--alignment", "--max_length", "9", "--run", folder
+    as_json = "--format", "jsonl", "--alignment", "--max-length", "9", "--run", folder
 
     def read(*options: str | Path) -> list[str]:
         (found,) = read_json(command(LINE, *as_json, *options).out)
@@ -248,7 +249,7 @@ def test_what_the_model_is_unsure_of_is_remarked_on(command: Command, folder: Pa
             (one.perplexity * 1.01, ""),
             (0, ""),
         ):
-            said = command(text, "--max_perplexity", str(bound), "--precision", "fp32").err
+            said = command(text, "--max-perplexity", str(bound), "--precision", "fp32").err
             assert said.startswith(remark)
             assert bool(said) is bool(remark)
     assert inspector.translator.translate([""])[0].perplexity == 1
@@ -291,7 +292,7 @@ def test_a_run_chosen_for_its_language_is_named_on_a_terminal_and_another_langua
 
 
 def test_n_best_translations_are_a_list_as_moses_writes_it(command: Command, expected: list[str]) -> None:
-    found = command("--n_best", "2", stdin=as_file(LINES).encode())
+    found = command("--n-best", "2", stdin=as_file(LINES).encode())
     rows = [line.split("\t") for line in found.out.splitlines()]
     assert [number for number, *_ in rows] == ["1", "1", "2", "3", "3", "4", "4", "5"]
     assert [rows[i][2] for i in (0, 2, 3, 5, 7)] == expected
@@ -304,7 +305,7 @@ def test_json_has_what_is_cheap_and_what_is_asked_for(command: Command, expected
     assert [(row["source"], row["translation"], set(row)) for row in plain] == [
         (line, text, cheap) for line, text in zip(LINES, expected, strict=True)
     ]
-    more = "--format", "jsonl", "--n_best", "2", "--log_probs", "--alignment"
+    more = "--format", "jsonl", "--n-best", "2", "--log-probs", "--alignment"
     rich = read_json(command(*more, stdin=as_file(LINES).encode()).out)
     for row, text in zip(rich, expected, strict=True):
         assert set(row) == cheap | {"n_best", "log_probs", "source_tokens", "alignment"}
@@ -327,7 +328,7 @@ def test_terms_of_a_glossary_appear_and_what_does_not_is_told(command: Command, 
     terms = tmp_path / "terms.tsv"
     terms.write_text("京都\tUji\n寺\tNara\n\n橋\t" + "temple " * 9, encoding="utf-8")
     found = command(
-        *LINES[:3], "京都、京都。寺", "橋", "川", "--glossary", terms, "--format", "jsonl", "--max_length", "20"
+        *LINES[:3], "京都、京都。寺", "橋", "川", "--glossary", terms, "--format", "jsonl", "--max-length", "20"
     )
     rows = read_json(found.out)
     assert rows[0]["terms"] == [{"term": "Uji", "appears": True}, {"term": "Nara", "appears": True}]
@@ -388,8 +389,8 @@ def test_the_translation_whose_attention_is_drawn_is_the_one_that_is_asked_for(
 
 def test_the_search_is_that_of_the_run_until_told_otherwise(command: Command) -> None:
     plain, *others = (
-        command(*TEXT.src[:4], "--n_best", "2", *how.split()).out
-        for how in ("", "--precision fp32 --beam 2", "--precision bf16", "--beam 6 --minimum_bayes_risk")
+        command(*TEXT.src[:4], "--n-best", "2", *how.split()).out
+        for how in ("", "--precision fp32 --beam 2", "--precision bf16", "--beam 6 --minimum-bayes-risk")
     )
     assert plain == others[0]
     assert len({plain, *others}) == 3
@@ -410,8 +411,8 @@ def test_drawn_translations_are_those_of_their_seed_however_many_are_read_at_onc
 
 OWN = SearchConfig(beam_size=2, length_penalty=0.9, max_ratio=3.0)
 EVERY = (
-    "--beam 5 --length_penalty -1 --normalization length --min_length 2 --max_length 9 --min_ratio 0.1 "
-    "--max_ratio 4 --no_repeat_ngram 3 --by_sentence false --max_perplexity 2.5"
+    "--beam 5 --length-penalty -1 --normalization length --min-length 2 --max-length 9 --min-ratio 0.1 "
+    "--max-ratio 4 --no-repeat-ngram 3 --by-sentence false --max-perplexity 2.5"
 )
 
 
@@ -420,17 +421,17 @@ EVERY = (
     [
         ("", OWN, None),
         (EVERY, SearchConfig(5, -1.0, "length", 2, 0.1, 9, 4.0, 3, False, 2.5), None),
-        ("--by_sentence true", OWN, None),
-        ("--n_best 5", replace(OWN, beam_size=5), None),
-        ("--sample --temperature 0.5 --top_k 10 --top_p 0.9 --seed 4", OWN, SamplingConfig(1, 0.5, 10, 0.9, 4)),
-        ("--sample --n_best 6 --samples 9", OWN, SamplingConfig(9)),
-        ("--sample --minimum_bayes_risk", OWN, SamplingConfig(32)),
-        ("--sample --minimum_bayes_risk --n_best 50", OWN, SamplingConfig(50)),
+        ("--by-sentence true", OWN, None),
+        ("--n-best 5", replace(OWN, beam_size=5), None),
+        ("--sample --temperature 0.5 --top-k 10 --top-p 0.9 --seed 4", OWN, SamplingConfig(1, 0.5, 10, 0.9, 4)),
+        ("--sample --n-best 6 --samples 9", OWN, SamplingConfig(9)),
+        ("--sample --minimum-bayes-risk", OWN, SamplingConfig(32)),
+        ("--sample --minimum-bayes-risk --n-best 50", OWN, SamplingConfig(50)),
     ],
 )
 def test_every_option_reaches_its_setting(words: str, search: SearchConfig, sampling: SamplingConfig | None) -> None:
     assert search_configs(OWN, translate.build_parser().parse_args(words.split())) == (search, sampling)
-    assert {f"--{option}" for option in SEARCH} == set(EVERY.split()[::2])
+    assert {*map(option_of, SEARCH)} == set(EVERY.split()[::2])
 
 
 # the prompt

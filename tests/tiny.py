@@ -33,7 +33,7 @@ from utils.search.request import Request
 from utils.search.sampling import greedy_search
 from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, train_tokenizers
 from utils.training.checkpoint import write_weights
-from utils.training.plan import Rank
+from utils.training.schedule import Rank
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 MODEL = TransformerConfig(

@@ -107,14 +107,14 @@ class Tree:
         end = {EOS_ID: log_probs[EOS_ID]}
         if t < len(prefix):
             return {prefix[t]: log_probs[prefix[t]]}
-        if t + 1 >= bounds.most:
+        if t + 1 >= bounds.max_length:
             return end
         n = config.no_repeat_ngram
         before = {said[i : i + n] for i in range(t - n + 1)}
         going_on = {
             token: log_prob
             for token, log_prob in log_probs.items()
-            if (t >= bounds.least if token == EOS_ID else (*said, token)[t + 1 - n :] not in before or not n)
+            if (t >= bounds.min_length if token == EOS_ID else (*said, token)[t + 1 - n :] not in before or not n)
         }
         return going_on or end
 

@@ -9,21 +9,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from config.data import DataConfig
-from config.reader import Layer, described, layer_from_options, merged, names_of
-from const.path import CORPUS, PRESET
+from config.reader import Settings, merged, settings_from_options, settings_of, wanted
+from const.path import PRESET
 from utils.command import Parser
 from utils.config import (
     CONFIG_TYPES,
     AnyConfig,
+    RunConfig,
     RunConfigT,
     TranslationConfig,
     config_type_in,
     find_settings,
-    settings_layer,
+    load_settings,
     to_config,
 )
-from utils.file import require_folder_name, require_writable
-from utils.run import CHECKPOINTS, CONFIG, WEIGHTS, find_run, newest_run
+from utils.file import require_folder_name
+from utils.run import CHECKPOINTS, CONFIG, WEIGHTS, find_run
+
+NEWEST = "newest"  # what --resume alone asks for
 
 
 class Arguments(NamedTuple):
@@ -38,7 +41,7 @@ class Arguments(NamedTuple):
     notice: str = ""  # what was chosen: settings by the size of the text, or the end
 
 
-def build_parser(config_type: type[AnyConfig] = TranslationConfig, given: Layer | None = None) -> Parser:
+def build_parser(config_type: type[AnyConfig] = TranslationConfig, given: Settings | None = None) -> Parser:
     """Build the parser of all options: train.py's own, and the settings of a task, whose help shows those given."""
     parser = Parser(
         prog="train.py",
@@ -53,20 +56,20 @@ def build_parser(config_type: type[AnyConfig] = TranslationConfig, given: Layer 
     )
     parser.add_argument("--profile", action="store_true", help="write a trace of some of the first updates")
     groups: dict[str, Any] = {}
-    for name, kind in names_of(config_type):
+    for setting in settings_of(config_type):
+        name = setting.name
         if name == "task":
             continue
         title = name.partition(".")[0] if "." in name else "run"
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        metavar, text, by_default = described(config_type, name, kind)
         value: Any = given or {}
         for part in name.split("."):
             value = value.get(part) if isinstance(value, dict) else None
-        value = by_default if value is None else value
+        value = setting.default if value is None else value
         default = "required" if value is MISSING else f"default: {as_text(value)}"
-        text = f"{text} ({default})".replace("%", "%%")
-        groups[title].add_argument(f"--{name}", dest=name, metavar=metavar, default=argparse.SUPPRESS, help=text)
+        text = f"{setting.text} ({default})".replace("%", "%%")
+        groups[title].add_argument(f"--{name}", dest=name, metavar=" | ".join(wanted(setting.type_)), help=text)
     return parser
 
 
@@ -78,7 +81,7 @@ def _add_choice_of_settings(parser: argparse.ArgumentParser) -> None:
         help="a preset by its name, such as demo, or a YAML file of settings; see const/preset/",
     )
     parser.add_argument("--task", choices=list(CONFIG_TYPES), help="what to learn, where no file or run says it")
-    parser.add_argument("--resume", nargs="?", const="newest", metavar="RUN", help="resume this run, or the newest one")
+    parser.add_argument("--resume", nargs="?", const=NEWEST, metavar="RUN", help="resume this run, or the newest one")
     parser.add_argument(
         "--init-from", metavar="RUN", help="start a new run from the weights, vocabulary and settings of this one"
     )
@@ -107,25 +110,34 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     if "resume" in named and asked.config is not None:
         remedy = "leave out --config, and give what is to change as options, such as --training.max_epochs 40"
         raise ValueError(f"--config {asked.config}, but a run that is resumed has its own settings: {remedy}")
-    runs = {option: _run(option, name) for option, name in named.items()}
+    runs = {
+        option: find_run(
+            None if (option, name) == ("resume", NEWEST) else Path(name),
+            config_type=RunConfig,
+            having=WEIGHTS if option == "init_from" else CHECKPOINTS,
+        )
+        for option, name in named.items()
+    }
     source, is_new = next(iter(runs.values()), None), "resume" not in runs
-    file: Layer = {} if asked.config is None else settings_layer(find_settings(Path(asked.config)))
+    file: Settings = {} if asked.config is None else load_settings(find_settings(Path(asked.config)))
     if source is not None:
-        weakest = settings_layer(source / CONFIG)
+        weakest = load_settings(source / CONFIG)
         if "init_from" in runs:
             weakest = _begun_anew(weakest)
         config_type = config_type_in(weakest, str(source / CONFIG))
     else:
-        weakest = settings_layer(PRESET / "kftt_ja_en.yaml") if asked.config is None and asked.task is None else {}
+        weakest = load_settings(PRESET / "kftt_ja_en.yaml") if asked.config is None and asked.task is None else {}
         config_type = config_type_in(file if asked.task is None else {"task": asked.task}, asked.config or "--task")
-    given = vars(build_parser(config_type, merged(weakest, file)).parse_args(argv))
-    options = {name: given[name] for name, _ in names_of(config_type) if name in given and name not in vars(asked)}
-    typed = layer_from_options(options | ({} if asked.task is None else {"task": asked.task}))
-    has_files = source is not None and issubclass(config_type, TranslationConfig)
-    cleared = _cleared_files(file, typed, is_new) if has_files else {}
-    notice, names_nothing = "", source is None and asked.config is None and asked.task is None
-    if names_nothing and {"src", "tgt", "pairs"} & typed.get("data", {}).keys():
-        weakest, notice = _own_recipe(options)
+    given = build_parser(config_type, merged(weakest, file)).parse_args(argv)
+    names = [setting.name for setting in settings_of(config_type)]
+    options = {name: value for name in names if (value := given.get(name)) is not None}
+    typed, cleared, notice = settings_from_options(options), Settings(), ""
+    if source is not None and issubclass(config_type, TranslationConfig):
+        cleared = _cleared_files(file, typed, is_new)
+    elif source is None and asked.config is None and asked.task is None:
+        from utils.recipe import own_recipe  # with numpy, which --help need not wait for
+
+        weakest, notice = own_recipe(options) or (weakest, notice)
     config = to_config(config_type, merged(weakest, cleared, file, typed))
     if source is not None:
         _refuse_other(source, to_config(config_type, weakest), config, is_new)
@@ -137,42 +149,35 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
         config = _with_decay(config, runs["branch"], merged(file, typed))
     config, ending = _with_end(config, typed, is_new)
     notice = "\n".join(filter(None, (notice, ending)))
-    return Arguments(config, **runs, dry_run=given["dry_run"], profile=given["profile"], notice=notice)
+    return Arguments(config, **runs, dry_run=given.dry_run, profile=given.profile, notice=notice)
 
 
-def _run(option: str, name: str) -> Path:
-    """Return the run to resume, to initialise from, or to branch from."""
-    if (option, name) == ("resume", "newest"):
-        return newest_run(CHECKPOINTS, config_type=None)
-    return find_run(Path(name), having=WEIGHTS if option == "init_from" else CHECKPOINTS)
-
-
-def _begun_anew(layer: Layer) -> Layer:
+def _begun_anew(settings: Settings) -> Settings:
     """Leave out when the rate of a branch fell, at updates that are no end here, and the precision of that machine."""
-    optimizer, plan = (dict(layer.get(group, {})) for group in ("optimizer", "training"))
-    plan.pop("precision", None)
+    optimizer, training = (dict(settings.get(group, {})) for group in ("optimizer", "training"))
+    training.pop("precision", None)
     if optimizer.get("decay_from", "null") != "null":
         del optimizer["decay_from"]
         optimizer.pop("decay_steps", None)
-    return layer | {"optimizer": optimizer, "training": plan}
+    return settings | {"optimizer": optimizer, "training": training}
 
 
 def _inherited_course(config: AnyConfig, source: Path) -> str:
     """Say how long and how fast a training will learn that takes this over from another run."""
-    plan = config.training
-    limits = (plan.max_steps, "updates"), (plan.max_epochs, "epochs"), (plan.max_minutes, "minutes")
+    training = config.training
+    limits = (training.max_steps, "updates"), (training.max_epochs, "epochs"), (training.max_minutes, "minutes")
     ends = " or ".join(f"{n:,} {unit}" for n, unit in limits if n is not None) or "a stop"
     return f"Settings of {source.name} where none are given: ends after {ends}, peak rate {config.optimizer.peak_lr:g}"
 
 
-def _with_decay(config: RunConfigT, trunk: Path, given: Layer) -> RunConfigT:
+def _with_decay(config: RunConfigT, trunk: Path, given: Settings) -> RunConfigT:
     """Return the settings of a branch: a decay that begins at the trunk's newest checkpoint, or goes by the clock.
 
     The clock of a branch goes on from that of its trunk. How long to decay is what was given for the branch.
     """
     from utils.training.checkpoint import SUFFIX, step_files, step_of  # with torch, which --help need not wait for
 
-    optimizer, plan = config.optimizer, config.training
+    optimizer, training = config.optimizer, config.training
     if optimizer.schedule != "trapezoid":
         raise ValueError(
             f"--branch lets the learning rate of a trapezoid fall, but {trunk} has schedule={optimizer.schedule}: "
@@ -181,9 +186,9 @@ def _with_decay(config: RunConfigT, trunk: Path, given: Layer) -> RunConfigT:
     if not (files := step_files(trunk / CHECKPOINTS, SUFFIX)):
         raise ValueError(f"no checkpoint in {trunk / CHECKPOINTS}: the run has not saved one yet")
     decay_steps = optimizer.decay_steps if "decay_steps" in given.get("optimizer", {}) else None
-    if "max_minutes" in given.get("training", {}) and plan.max_minutes is not None and decay_steps is None:
+    if "max_minutes" in given.get("training", {}) and training.max_minutes is not None and decay_steps is None:
         optimizer = replace(optimizer, decay_steps=None, decay_from=None)
-        return replace(config, optimizer=optimizer, training=replace(plan, max_steps=None, max_epochs=None))
+        return replace(config, optimizer=optimizer, training=replace(training, max_steps=None, max_epochs=None))
     step = step_of(files[-1])
     if step < optimizer.warmup_steps:
         raise ValueError(
@@ -191,53 +196,53 @@ def _with_decay(config: RunConfigT, trunk: Path, given: Layer) -> RunConfigT:
         )
     decay_steps = decay_steps or max(1, step // 4)  # a fifth of all updates is a quarter of those before
     optimizer = replace(optimizer, decay_steps=decay_steps, decay_from=step)
-    plan = replace(plan, max_steps=step + decay_steps, max_epochs=None, max_minutes=None)
-    return replace(config, optimizer=optimizer, training=plan)
+    training = replace(training, max_steps=step + decay_steps, max_epochs=None, max_minutes=None)
+    return replace(config, optimizer=optimizer, training=training)
 
 
-def _with_end(config: RunConfigT, typed: Layer, is_new: bool) -> tuple[RunConfigT, str]:
+def _with_end(config: RunConfigT, typed: Settings, is_new: bool) -> tuple[RunConfigT, str]:
     """Return the settings with an end where the rate is 0, and a line that says so.
 
     A branch that goes on with more updates falls to its new end.
     """
-    optimizer, plan = config.optimizer, config.training
+    optimizer, training = config.optimizer, config.training
     is_longer = not is_new and "max_steps" in typed.get("training", {})
     moves = is_longer and "decay_steps" not in typed.get("optimizer", {})
-    if moves and optimizer.decay_from is not None and plan.max_steps is not None:
-        decay_steps = max(1, plan.max_steps - optimizer.decay_from)
+    if moves and optimizer.decay_from is not None and training.max_steps is not None:
+        decay_steps = max(1, training.max_steps - optimizer.decay_from)
         return replace(config, optimizer=replace(optimizer, decay_steps=decay_steps)), ""
     last = optimizer.last_step
-    if last is None or (plan.max_steps is not None and plan.max_steps <= last):
+    if last is None or (training.max_steps is not None and training.max_steps <= last):
         return config, ""
-    ended = replace(config, training=replace(plan, max_steps=last))
+    ended = replace(config, training=replace(training, max_steps=last))
     return ended, f"The learning rate is 0 from update {last:,} on: the training ends there"
 
 
 def _refuse_other(source: Path, saved: AnyConfig, config: AnyConfig, is_new: bool) -> None:
     """Refuse what cannot change in a run: its vocabulary; if it is resumed, its scores, its tag, what is held out."""
     fixed = () if is_new else ("training.select_by", "data.held_out", "data.tag")
-    names = [name for name, _ in names_of(type(config)) if name.startswith("tokenizer.") or name in fixed]
-    for name in names:
-        was, now = (as_text(attrgetter(name)(each)) for each in (saved, config))
-        if was != now and name != "tokenizer.sampling":
-            raise ValueError(
-                f"{name}={now}, but {source} was trained with {was}: give --{name} {was}, or train a new run"
-            )
+    for setting in settings_of(type(config)):
+        name = setting.name
+        if name in fixed or (name.startswith("tokenizer.") and name != "tokenizer.sampling"):
+            was, now = map(as_text, map(attrgetter(name), (saved, config)))
+            if was != now:
+                remedy = f"give --{name} {was}, or train a new run"
+                raise ValueError(f"{name}={now}, but {source} was trained with {was}: {remedy}")
 
 
-def _cleared_files(file: Layer, typed: Layer, is_new: bool) -> Layer:
-    """Return a layer that clears what a run was told of its own files, where others are named.
+def _cleared_files(file: Settings, typed: Settings, is_new: bool) -> Settings:
+    """Return settings that clear what a run was told of its own files, where others are named.
 
     With another corpus these are all of them; for a new run with another training text, the further one.
     """
     files = [key.name for key in fields(DataConfig) if key.type == Path | None] + ["more_tag"]
     cleared: dict[str, str] = {}
-    if any("corpus" in layer.get("data", {}) for layer in (file, typed)):
+    if any("corpus" in settings.get("data", {}) for settings in (file, typed)):
         cleared = dict.fromkeys(files, "null") | {"pre_tokenized": "false"}
     elif is_new and (named := {"src", "pairs"} & set(typed.get("data", {}))):
         other = ("src", "tgt") if "pairs" in named else ("pairs",)  # the other way to give them; what is typed counts
         cleared = {name: "null" for name in files if name.startswith("more_") or name in ("archive", *other)}
-    return layer_from_options({f"data.{name}": value for name, value in cleared.items()})
+    return settings_from_options({f"data.{name}": value for name, value in cleared.items()})
 
 
 def as_text(value: Any) -> str:
@@ -252,76 +257,11 @@ def as_options(values: Mapping[str, Any]) -> list[str]:
     return [f"--{name}={as_text(value)}" for name, value in values.items()]
 
 
-def settings(file: Path, values: Mapping[str, Any]) -> AnyConfig:
+def config_with(file: Path, values: Mapping[str, Any]) -> AnyConfig:
     """Return all settings that train.py would train with, or refuse as it would: those of a file with these changed."""
-    options = layer_from_options({name: as_text(value) for name, value in values.items()})
-    layer = settings_layer(file)
-    return to_config(config_type_in(layer, str(file)), merged(layer, options))
-
-
-# Settings for a text of one's own where no preset is named: those of kftt_ja_en_small, but for these by its size. Fewer
-# pairs take fewer pieces, smaller batches and more dropout (Sennrich & Zhang 2019; Araabi & Monz 2020). The columns are
-# the sizes of what was measured, in docs/own_text.md and by the presets tanaka_ja_en and kftt_ja_en_small.
-
-SIZES = (2_000, 50_000, 200_000)  # pairs
-BY_PAIRS = {
-    "tokenizer.vocab_size": (2_000, 6_000, 8_000),
-    "model.d_model": (128, 256, 256),
-    "model.dropout": (0.3, 0.2, 0),
-    "batch.tokens_per_batch": (1_000, 5_000, 4_000),
-    "training.max_steps": (2_000, 3_400, 8_000),
-    "optimizer.peak_lr": (0.004, 0.003, 0.003),
-}
-
-
-def recipe(n_pairs: int, n_characters: int, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings for a size by their names; those given, as typed, count, and what depends on them follows.
-
-    Between two sizes they are interpolated by the logarithm of the number of pairs, to two digits; the width is that of
-    the nearer one. Beyond the smallest and the largest they stay the same. Each character takes a piece.
-    """
-    import numpy as np  # here and below: what --help need not wait for
-
-    size, sizes = np.log(n_pairs), np.log(SIZES)
-    chosen = {name: f"{float(f'{np.interp(size, sizes, row):.2g}'):g}" for name, row in BY_PAIRS.items()}
-    chosen["model.d_model"] = str(BY_PAIRS["model.d_model"][np.abs(sizes - size).argmin()])
-    chosen["tokenizer.vocab_size"] = str(max(int(chosen["tokenizer.vocab_size"]), n_characters + 1_000))
-    known = chosen | {name: value for name, value in given.items() if value.isdecimal()}  # others will be refused
-    width, steps = int(known["model.d_model"]), int(known["training.max_steps"])
-    sixteenth = max(1, steps // 16)
-    follows = dict.fromkeys(("optimizer.warmup_steps", "training.validate_every"), str(sixteenth))
-    if "training.max_minutes" in given:  # the rate falls by the clock; a sixteenth of how many updates, nobody knows
-        follows |= {"training.max_steps": "null", "optimizer.warmup_steps": str(min(sixteenth, 100))}
-    fixed = {"data.corpus": "files", "batch.accumulate": "1", "model.d_ff": str(4 * width)}
-    return chosen | follows | fixed | dict(given)
-
-
-def _own_recipe(options: Mapping[str, str]) -> tuple[Layer, str]:
-    """Return the settings for your own text by its size, and a line that says them."""
-    from utils.dataset.corpus import own_languages, prepare_corpus
-    from utils.dataset.text import read_pairs
-
-    require_writable(CORPUS, "set MIYAKO_CORPUS to another folder")
-    named = layer_from_options({name: value for name, value in options.items() if name.startswith("data.")})
-    data, n_pairs, characters = to_config(TranslationConfig, named).data, 0, set[str]()
-    src, tgt = own_languages(data, options.get("data.src_lang"), options.get("data.tgt_lang"))
-    for pair in read_pairs(prepare_corpus(replace(data, src_lang=src, tgt_lang=tgt), CORPUS).train):
-        n_pairs += 1
-        characters.update(*pair)
-    n_pairs = min(n_pairs, data.clean.max_pairs or n_pairs)
-    given = {"name": f"{src}_{tgt}", **options, "data.src_lang": src, "data.tgt_lang": tgt}
-    chosen = layer_from_options(recipe(n_pairs, len(characters), given))
-    layer = merged(settings_layer(PRESET / "kftt_ja_en_small.yaml"), chosen)
-    config, text = to_config(TranslationConfig, layer), " and ".join(file.name for file in data.own_files("").values())
-    model, batch, optimizer, plan = config.model, config.batch, config.optimizer, config.training
-    steps, epochs = plan.max_steps, plan.max_epochs
-    return layer, (
-        f"{text}: {n_pairs:,} pairs, {src} to {tgt}: vocabulary {config.tokenizer.vocab_size:,}, "
-        f"{model.n_encoder_layers}+{model.n_decoder_layers} layers of {model.d_model}, dropout {model.dropout:g}, "
-        f"{f'{steps:,} ' if steps else ''}updates of {batch.accumulate * batch.tokens_per_batch:,} tokens, "
-        f"warm-up {optimizer.warmup_steps:,}, peak rate {optimizer.peak_lr:g}"
-        + (f"; cut short after {epochs} epochs, which do not shorten the course of the rate" if epochs else "")
-    )
+    options = settings_from_options({name: as_text(value) for name, value in values.items()})
+    settings = load_settings(file)
+    return to_config(config_type_in(settings, str(file)), merged(settings, options))
 
 
 _EXAMPLES = """examples:

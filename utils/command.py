@@ -21,7 +21,6 @@ from config.reader import near_name
 from const.corpora import VERSION
 from const.path import ROOT
 from utils.file import from_here
-from utils.memory import is_out_of_memory
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -45,6 +44,17 @@ def fail(program: str, message: str) -> NoReturn:
 def first_line(error: BaseException) -> str:
     """Return the first line of what an error says, or its kind if it says nothing."""
     return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+# the CPU allocator, the CUDA driver and cuBLAS report it as a RuntimeError with one of these phrases
+_OUT_OF_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|ALLOC_FAILED|std::bad_alloc", re.I)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether this is the error of a device that has no memory left; torch's own is a RuntimeError, too."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error)) is not None
+    )
 
 
 class Namespace(argparse.Namespace):
@@ -76,11 +86,11 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse with every option spelled as it was declared; of a verb, too."""
         known = {option.replace("_", "-"): option for option in self._option_string_actions}
-        spelled = []
-        for argument in sys.argv[1:] if args is None else args:
-            option, equals, value = argument.partition("=")
-            hyphenated = option.replace("_", "-") if option.startswith("--") else option
-            spelled.append(known.get(hyphenated, option) + equals + value)
+
+        def declared(option: re.Match[str]) -> str:
+            return known.get(option[0].replace("_", "-"), option[0])
+
+        spelled = [re.sub("^--[^=]*", declared, word) for word in (sys.argv[1:] if args is None else args)]
         return super().parse_known_args(spelled, Namespace() if namespace is None else namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -95,8 +105,7 @@ class Parser(argparse.ArgumentParser):
             verbs = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
             parsers = [self, *(choices[verb] for choices in verbs)]
             known = [option.removeprefix("--") for parser in parsers for option in parser._option_string_actions]
-            near = near_name(name, known)
-            remedy = f"did you mean --{near}?" if near else "see --help"
+            remedy = f"did you mean --{near}?" if (near := near_name(name, known)) else "see --help"
             fail(self.prog if verb is None else f"{self.prog} {verb}", f"unknown option {name}: {remedy}")
         return found
 
@@ -105,18 +114,23 @@ class Parser(argparse.ArgumentParser):
         fail(self.prog, " ".join(message.split()))
 
 
+def option_of(name: str) -> str:
+    """Return how an option is spelled: --n-best for n_best; a setting as its field, --model.d_model."""
+    return f"--{name if '.' in name else name.replace('_', '-')}"
+
+
 def typed_command(program: str) -> str:
     """Return what starts a program of this project from here, without Poetry on the path or an active environment."""
     return shlex.join(str(from_here(path)) for path in (Path(sys.executable), ROOT / program))
 
 
-def require_options_at_least(arguments: Namespace, **least: int) -> None:
+def require_options_at_least(arguments: Namespace, **minimum: int) -> None:
     """Refuse options whose values are below a minimum; None passes, and a list is checked value by value."""
-    for option, fewest in least.items():
+    for option, lowest in minimum.items():
         given = arguments[option]
         for value in given if isinstance(given, list) else [given]:
-            if value is not None and value < fewest:
-                raise ValueError(f"--{option} {value}: give {fewest:,} or more")
+            if value is not None and value < lowest:
+                raise ValueError(f"{option_of(option)} {value}: give {lowest:,} or more")
 
 
 @contextmanager
@@ -249,8 +263,12 @@ def bar(share: float, length: int = 24) -> str:
 
 
 def page_template(file: Path) -> "Template":
-    """Load a template that raises an error if a value is missing; one of HTML escapes what it is given."""
+    """Load a template that raises an error if a value is missing; one of HTML escapes what it is given.
+
+    In it, `script("name.js")` is a script beside it, and before that all that it imports, as one that imports nothing.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
     environment = Environment(
         loader=FileSystemLoader(file.parent),
@@ -260,4 +278,14 @@ def page_template(file: Path) -> "Template":
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.globals["script"] = lambda name: Markup("\n".join(_scripts(file.with_name(name)).values()))
     return environment.get_template(file.name)
+
+
+def _scripts(file: Path) -> dict[Path, str]:
+    """Return the text of a JavaScript module after those of all modules that it imports, as parts of one script."""
+    text, imports = file.read_text(encoding="utf-8"), re.compile(r'^import [^;]* from "(.+)";\n', re.M)
+    scripts: dict[Path, str] = {}
+    for name in imports.findall(text):
+        scripts |= _scripts((file.parent / name).resolve())
+    return scripts | {file: re.sub(r"^export ", "", imports.sub("", text), flags=re.M)}

@@ -1,6 +1,7 @@
 """All settings of each task, composed of the groups in `config/`; saved with every run and read again."""
 
 import dataclasses
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -19,14 +20,13 @@ from config.data import (
     TokenizerConfig,
 )
 from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig, TransformerXLConfig
-from config.reader import Layer, layer_from_file, read, without_removed
+from config.reader import Settings, read, settings_from_file, without_removed
 from config.search import SearchConfig
 from config.training import CheckpointConfig, OptimizerConfig, TrainingConfig, TranslationTrainingConfig
 from const.path import CORPUS, PRESET, ROOT
 from utils.file import spooled, write_text
 
 RunConfigT = TypeVar("RunConfigT", bound="RunConfig")
-DataT = TypeVar("DataT", DataConfig, MonolingualConfig, LabelledConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class RunConfig:
         search: how to search for translations when a run is tested and used (validation is greedy).
     """
 
-    task: Any
+    task: Any = "any"
     name: str
     data: Any
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
@@ -63,16 +63,16 @@ class RunConfig:
 
     def plain(self, written: Callable[[Path], str] = str) -> dict[str, Any]:
         """Return all settings in types that YAML and JSON have, with paths as `written` gives them."""
-        return _plain(dataclasses.asdict(self), written)
+        return json.loads(json.dumps(dataclasses.asdict(self), default=written))
 
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read what `save` wrote, or a preset."""
-        layer = settings_layer(path)
-        config_type = config_type_in(layer, str(path))
+        settings = load_settings(path)
+        config_type = config_type_in(settings, str(path))
         if not issubclass(config_type, cls):
-            raise ValueError(f"{path} is of task {task_of(config_type)}, but {task_of(cls)} is needed here")
-        return to_config(config_type, layer)
+            raise ValueError(f"{path} is of task {config_type.task}, but {cls.task} is needed here")
+        return to_config(config_type, settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,12 +133,7 @@ class ClassificationConfig(RunConfig):
 AnyConfig = (
     TranslationConfig | RecurrentTranslationConfig | MaskedLanguageConfig | LanguageConfig | ClassificationConfig
 )
-CONFIG_TYPES: dict[str, type[AnyConfig]] = {each.task: each for each in get_args(AnyConfig)}
-
-
-def task_of(config_type: type[RunConfig]) -> str:
-    """Return the name of the task that a type of settings belongs to; any, for their base."""
-    return getattr(config_type, "task", "any")
+CONFIG_TYPES: dict[str, type[AnyConfig]] = {config_type.task: config_type for config_type in get_args(AnyConfig)}
 
 
 def find_settings(name: Path) -> Path:
@@ -152,14 +147,14 @@ def find_settings(name: Path) -> Path:
     raise ValueError(f"no settings {name}: {remedy}")
 
 
-def settings_layer(path: Path) -> Layer:
+def load_settings(path: Path) -> Settings:
     """Read the settings in a file, which may be of an earlier version."""
-    return without_removed(layer_from_file(path))
+    return without_removed(settings_from_file(path))
 
 
-def config_type_in(layer: Layer, name: str) -> type[AnyConfig]:
+def config_type_in(settings: Settings, name: str) -> type[AnyConfig]:
     """Return the type of some settings; that of translation if they name no task."""
-    task = str(layer.get("task", "translation"))
+    task = str(settings.get("task", "translation"))
     if task not in CONFIG_TYPES:
         raise ValueError(f"{name}: task={task} is not one of {', '.join(CONFIG_TYPES)}")
     return CONFIG_TYPES[task]
@@ -167,40 +162,23 @@ def config_type_in(layer: Layer, name: str) -> type[AnyConfig]:
 
 def config_type_of(path: Path) -> type[AnyConfig]:
     """Return the type of the settings in a file."""
-    return config_type_in(settings_layer(path), str(path))
+    return config_type_in(load_settings(path), str(path))
 
 
-def _plain(value: Any, written: Callable[[Path], str]) -> Any:
-    """Convert a value to types that YAML and JSON have."""
-    if isinstance(value, dict):
-        return {key: _plain(item, written) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(item, written) for item in value]
-    return written(value) if isinstance(value, Path) else value
+def to_config(config_type: type[RunConfigT], settings: Settings) -> RunConfigT:
+    """Return the settings read, with absolute paths of texts: a run is used from other folders than it began in."""
+    config: Any = read(config_type, settings)
+    training, data = config.training, config.data
+    config.optimizer.ending_at(training.max_steps, training.max_minutes)  # refuses a cosine of unknown length
+    paths = {name: _absolute(value) for name, value in vars(data).items() if isinstance(value, Path)}
+    return dataclasses.replace(config, data=dataclasses.replace(data, **paths))
 
 
-def to_config(config_type: type[RunConfigT], layer: Layer) -> RunConfigT:
-    """Return the settings that a layer says; paths of texts become absolute."""
-    config: Any = read(config_type, layer)
-    plan = config.training
-    config.optimizer.ending_at(plan.max_steps, plan.max_minutes)  # refuses a cosine of unknown length
-    # a run is used from other folders than it began in
-    return dataclasses.replace(config, data=_with_found_paths(config.data))
-
-
-def _with_found_paths(data: DataT) -> DataT:
-    """Return where texts are to be found, as absolute paths: from here, or else from the project's folder.
+def _absolute(path: Path) -> Path:
+    """Return where a text is: below here, or else below the project's folder.
 
     What a pipe gives is kept as a file, for a run that is resumed needs it again.
     """
-    settings = {leaf.name: getattr(data, leaf.name) for leaf in dataclasses.fields(data)}
-    paths: dict[str, Any] = {
-        name: spooled(value, CORPUS / "pipes")
-        if value.is_fifo() or Path("/dev") in value.parents
-        else ROOT / value
-        if (ROOT / value).exists() and not value.exists()
-        else value.absolute()
-        for name, value in settings.items()
-        if isinstance(value, Path)
-    }
-    return dataclasses.replace(data, **paths)
+    if path.is_fifo() or Path("/dev") in path.parents:
+        return spooled(path, CORPUS / "pipes")
+    return ROOT / path if (ROOT / path).exists() and not path.exists() else path.absolute()

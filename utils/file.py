@@ -207,15 +207,11 @@ def sweep_drafts(folder: Path) -> list[Path]:
 
 
 def _is_gone(pid: int) -> bool:
-    if pid == os.getpid():
-        return True
     try:
         os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return True
-    except PermissionError:  # it is alive, and another user's
-        return False
-    return False
+    except (OSError, OverflowError) as error:
+        return not isinstance(error, PermissionError)  # of another user's process
+    return pid == os.getpid()
 
 
 @contextmanager

@@ -1,24 +1,16 @@
-"""What to do about memory: tell when it runs out, and have a process keep what it frees; without torch."""
+"""The heap of a process on Linux: how much freed memory glibc keeps, and the size of its pages; without torch.
+
+Variables such as MALLOC_TRIM_THRESHOLD_ or GLIBC_TUNABLES would say the half of it, but are read before Python starts.
+"""
 
 import ctypes
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-# the CPU allocator, the CUDA driver and cuBLAS report it as a RuntimeError with one of these phrases
-_PHRASES = re.compile(r"can't allocate memory|not enough memory|out of memory|ALLOC_FAILED|std::bad_alloc", re.I)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether this is the error of a device that has no memory left; torch's own is a RuntimeError, too."""
-    if isinstance(error, MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and _PHRASES.search(str(error)) is not None
-
-
-# The heap of a process on Linux: how much freed memory glibc keeps, and the size of its pages.
-
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # from malloc.h
 _MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25  # from mman.h; Python's mmap has the first, too, but only for its own maps
 _LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 _ROOM = 0.25  # of the memory of the machine
@@ -31,10 +23,9 @@ def keep_freed_memory() -> None:
     they go back to the kernel in between, each page is mapped and zeroed again: a fifth of a training step.
     """
     if (libc := _glibc()) is not None:
-        trim_threshold, top_pad, mmap_max = -1, -2, -4  # names and numbers from malloc.h
-        libc.mallopt(mmap_max, 0)
-        libc.mallopt(trim_threshold, -1)  # never
-        libc.mallopt(top_pad, 64 * 2**20)
+        libc.mallopt(_MMAP_MAX, 0)
+        libc.mallopt(_TRIM_THRESHOLD, -1)  # never
+        libc.mallopt(_TOP_PAD, 64 * 2**20)
         _prefer_large_pages(libc)
 
 
@@ -60,11 +51,9 @@ def _prefer_large_pages(libc: ctypes.CDLL) -> None:
     memory, the more so the longer a training has scattered them: a tenth of a step. The heap is made to grow by half of
     the memory at once and its addresses are marked; no memory is taken before it is needed.
     """
-    if _large_pages() != "madvise":
-        return
     page, n_pages = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
     size = n_pages // 2 * page
-    if block := libc.malloc(size):
+    if _large_pages() == "madvise" and (block := libc.malloc(size)):
         begin = -(-block // page) * page
         libc.madvise(begin, (block + size - begin) // page * page, _MADV_HUGEPAGE)
         libc.free(block)
@@ -77,7 +66,7 @@ def _restore_large_pages(libc: ctypes.CDLL) -> None:
     pages, too: a training was a quarter slower after its first validation. Pages that are wholly empty stay with the
     kernel, and make it stop working on the range of a call: hence a call for each page.
     """
-    if _large_pages() not in ("always", "madvise"):
+    if _large_pages() == "never":
         return
     size = int((_LARGE_PAGES / "hpage_pmd_size").read_text(encoding="ascii"))
     for area in Path("/proc/self/maps").read_bytes().splitlines():
@@ -87,16 +76,15 @@ def _restore_large_pages(libc: ctypes.CDLL) -> None:
                 libc.madvise(page, size, _MADV_COLLAPSE)
 
 
-def _large_pages() -> str | None:
-    """Return when Linux uses large pages: always, on request (madvise) or never; None if it has none."""
-    enabled = _LARGE_PAGES / "enabled"
-    chosen = re.search(r"\[(\w+)\]", enabled.read_text(encoding="ascii")) if enabled.is_file() else None
-    return chosen[1] if chosen else None
+def _large_pages() -> str:
+    """Return when Linux uses large pages: always, on request (madvise) or never, as where it has none."""
+    with suppress(OSError, LookupError):
+        return re.findall(r"\[(\w+)\]", (_LARGE_PAGES / "enabled").read_text(encoding="ascii"))[0]
+    return "never"
 
 
 def _glibc() -> ctypes.CDLL | None:
-    libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
-    if libc is None or not hasattr(libc, "mallopt"):  # musl does not have it
+    if not sys.platform.startswith("linux") or not hasattr(libc := ctypes.CDLL(None), "mallopt"):  # as of musl
         return None
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     libc.free.restype, libc.free.argtypes = None, [ctypes.c_void_p]

@@ -9,17 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from const.path import PICKLES
-from utils.config import (
-    AnyConfig,
-    ClassificationConfig,
-    LanguageConfig,
-    MaskedLanguageConfig,
-    RunConfig,
-    RunConfigT,
-    TranslationConfig,
-    config_type_of,
-    task_of,
-)
+from utils.config import AnyConfig, RunConfig, RunConfigT, TranslationConfig, config_type_of
 from utils.export import EXPORTED
 from utils.file import locked
 from utils.text.language import detect
@@ -38,14 +28,8 @@ TEST = "test.json"  # scores of the test set
 TRANSLATIONS = "test.txt"  # its translations, line by line
 SHIPPED = ("kftt_ja_en", "kftt_en_ja")  # come with the project: used where no run of one's own fits
 _LOCK = ".training"  # locked while a process trains the run
-
-
 # presets to suggest where a run is missing
-_PRESETS: dict[type[RunConfig] | None, str] = {
-    MaskedLanguageConfig: "bert_ja",
-    LanguageConfig: "transformer_xl_en",
-    ClassificationConfig: "kftt_category_ja",
-}
+_PRESETS = {"masked_language": "bert_ja", "language": "transformer_xl_en", "classification": "kftt_category_ja"}
 
 
 def create_run(config: AnyConfig, *vocabularies: Vocabulary, root: Path = PICKLES) -> Path:
@@ -77,17 +61,15 @@ def _newest_first(having: str, root: Path) -> list[Path]:
     return [file.parent for file in sorted(root.glob(f"*/{having}"), key=rank) if (file.parent / CONFIG).is_file()]
 
 
-def newest_run(having: str, root: Path = PICKLES, config_type: type[RunConfig] | None = TranslationConfig) -> Path:
-    """Return the run, of this type of settings or of any, whose file or folder of this name was written last."""
+def newest_run(having: str, root: Path = PICKLES, config_type: type[RunConfig] = TranslationConfig) -> Path:
+    """Return the run, of this type of settings, whose file or folder of this name was written last."""
     for folder in _newest_first(having, root):
         with suppress(ValueError):  # of an unknown task
-            if config_type is None or issubclass(config_type_of(folder / CONFIG), config_type):
+            if issubclass(config_type_of(folder / CONFIG), config_type):
                 return folder
-    kind = "" if config_type is None else f" of task {task_of(config_type)}"
-    raise ValueError(
-        f"no run{kind} with a {having} in {root}: train one first, for example "
-        f"`python train.py --config {_PRESETS.get(config_type, 'demo')}`"
-    )
+    of_task = "" if config_type is RunConfig else f" of task {config_type.task}"
+    example = f"`python train.py --config {_PRESETS.get(config_type.task, 'demo')}`"
+    raise ValueError(f"no run{of_task} with a {having} in {root}: train one first, for example {example}")
 
 
 def translators(root: Path = PICKLES) -> Iterator[tuple[Path, str, str]]:
@@ -100,18 +82,18 @@ def translators(root: Path = PICKLES) -> Iterator[tuple[Path, str, str]]:
 
 def run_reading(text: str, root: Path = PICKLES) -> Path:
     """Return the newest translator that reads the language of a text, as far as its letters tell; else the newest."""
-    found = {folder: src_lang for folder, src_lang, _ in translators(root)}
-    detected = detect(text, [*found.values()]) if found else None
-    fitting = (folder for folder, src_lang in found.items() if detected and src_lang == detected.language)
+    languages = {folder: src_lang for folder, src_lang, _ in translators(root)}
+    detected = detect(text, [*languages.values()]) if languages else None
+    fitting = (folder for folder, src_lang in languages.items() if detected and src_lang == detected.language)
     return next(fitting, None) or newest_run(WEIGHTS, root)
 
 
 def runs_named(name: str, root: Path = PICKLES) -> list[Path]:
     """Return the runs of a name, the newest first."""
     pattern = re.compile(rf"{re.escape(name)}-(\d{{8}}-\d{{6}})(?:-(\d+))?")
-    found = [(match, folder) for folder in root.glob("*/") if (match := pattern.fullmatch(folder.name))]
-    found.sort(key=lambda each: (each[0][1], int(each[0][2] or 1)), reverse=True)
-    return [folder for _, folder in found]
+    matches = [(pattern.fullmatch(folder.name), folder) for folder in root.glob("*/")]
+    dated = [(match[1], int(match[2] or 1), folder) for match, folder in matches if match]
+    return [folder for *_, folder in sorted(dated, reverse=True)]
 
 
 def distinct_names(folders: Sequence[Path]) -> list[str]:
@@ -147,8 +129,8 @@ def find_run(
     exact, dated = [folder for folder in (name, root / name) if folder.is_dir()], runs_named(str(name), root)
     if exact and str(name) not in SHIPPED:  # whose names runs of one's own may have, too
         return exact[0]
-    if found := [*dated, *exact]:
-        return next((folder for folder in found if (folder / having).exists()), found[0])
+    if candidates := [*dated, *exact]:
+        return next((folder for folder in candidates if (folder / having).exists()), candidates[0])
     near = get_close_matches(str(name), [folder.name for folder in root.glob("*/")], n=1)
     raise ValueError(f"no run {name}: " + (f"did you mean {near[0]}?" if near else f"give a folder under {root}"))
 

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import lzma
-import re
 import shutil
 import sys
 import tarfile
@@ -16,23 +15,21 @@ from typing import IO, Literal, NamedTuple, cast
 
 import pooch
 
-from config.data import DataConfig, primary_language
+from config.data import DataConfig
 from const.corpora import CORPORA, CorpusSpec
 from const.path import CORPUS
 from utils.dataset.cache import cache_folder, file_hash
 from utils.dataset.embedded import write_embedded
-from utils.dataset.formats import column_names, convert, suffix_of
+from utils.dataset.formats import convert
 from utils.dataset.text import (
-    BLOCK,
     ParallelFiles,
     hold_out,
-    read_parallel,
+    read_pairs,
     require_text,
     write_joined,
     write_split,
 )
 from utils.file import atomic_folder, read_json, write_json
-from utils.text.language import unspaced_language
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -170,7 +167,7 @@ def _own_files(config: DataConfig, root: Path, to_train: bool) -> Corpus:
         if not folder.is_dir():
             if n < 1:
                 raise ValueError(f"held_out={n} leaves no {' and no '.join(lacking)} text: give at least 1")
-            chosen = hold_out(train, 0 if dev else n, 0 if test else n)
+            chosen = hold_out(read_pairs(train), 0 if dev else n, 0 if test else n)
             with atomic_folder(folder) as draft:
                 write_split(train, *chosen, draft)
         made = {split: ParallelFiles.of(folder, split) for split in SPLITS}
@@ -203,27 +200,6 @@ def own_pair(config: DataConfig, prefix: str, root: Path, is_read: bool = True) 
         names = " and ".join(f"{name}={file}" for name, file in given.items())
         raise ValueError(f"{names}: both sides have the same content: give a text and its translation")
     return files
-
-
-def own_languages(config: DataConfig, src: str | None, tgt: str | None) -> tuple[str, str]:
-    """Return the languages of your own training text: as given, or by the names of columns or files, or by letters."""
-    if src and tgt:
-        return src, tgt
-    files = config.own_files("")
-    names = column_names(files["pairs"]) if "pairs" in files else [suffix_of(file)[1:] for file in files.values()]
-    codes = [name for name in dict.fromkeys(names) if name != "id" and re.fullmatch("[a-z]{2}", primary_language(name))]
-    is_named = "pairs" in files and suffix_of(files["pairs"]) == ".tmx"  # there, nothing else tells the sides apart
-    unnamed = replace(config, src_lang="src", tgt_lang="tgt")
-    if len(codes) != 2 and not is_named and (sides := own_pair(unnamed, "", CORPUS)):
-        beginning = read_parallel(sides, BLOCK)
-        codes = [unspaced_language(beginning.src), unspaced_language(beginning.tgt)]
-    if given := src or tgt:
-        others = [code for code in codes if code and primary_language(code) != primary_language(given)]
-        codes = [src or others[0], tgt or others[0]] if len(others) == 1 else []
-    if len(codes) != 2 or not all(codes):
-        shown = " and ".join(map(str, files.values()))
-        raise ValueError(f"nothing tells both languages of {shown}: give --data.src_lang and --data.tgt_lang")
-    return codes[0], codes[1]
 
 
 def _fingerprint(files: Iterable[Path]) -> str:

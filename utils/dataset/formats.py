@@ -15,7 +15,7 @@ from pathlib import Path
 from xml.parsers import expat
 
 from config.data import LANGUAGE_NAMES, primary_language
-from utils.dataset.text import ParallelFiles, decoded_lines, open_text, pair_writer
+from utils.dataset.text import Pair, ParallelFiles, decoded_lines, open_text, pair_writer
 
 Languages = tuple[str, str]
 Pairs = Iterator[tuple[int, str, str]]  # line, source, target
@@ -30,17 +30,24 @@ _ONE_PAIR = "does a row hold one pair, and is every quote closed?"
 
 
 def convert(path: Path, languages: Languages, into: ParallelFiles) -> None:
-    """Write the pairs of a file as two files, source and target, with a space for a line break inside a text."""
+    """Write the pairs of a file as two files, source and target."""
+    with pair_writer(into) as write:
+        for pair in pairs_in(path, languages):
+            write(pair)
+
+
+def pairs_in(path: Path, languages: Languages) -> Iterator[Pair]:
+    """Yield the pairs of a file, source and target, with a space for a line break inside a text."""
     suffix, has_text = suffix_of(path), False
     if suffix not in _READERS:
         raise ValueError(f"{path} ends in none of {', '.join(_READERS)} (behind it .gz or .xz may follow): rename it")
-    with open_text(path) as file, pair_writer(into) as write:
+    with open_text(path) as file:
         for number, *sides in _READERS[suffix](file, str(path), languages):
             if any(map(_BROKEN.search, sides)):
                 raise ValueError(f"{path}, line {number} has a NUL or half a character: is the file damaged?")
             lines = [side.replace("\r", "\n").split("\n") for side in sides]
             src, tgt = (" ".join(filter(None, map(str.strip, of_side))) for of_side in lines)
-            write((src, tgt))
+            yield src, tgt
             has_text = has_text or bool(src and tgt)
     if not has_text:
         raise ValueError(f"{path} has no text in both {' and '.join(languages)}: were other languages meant?")

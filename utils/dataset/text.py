@@ -256,7 +256,7 @@ def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_furt
 # Texts to train on and to score on: splitting one text into them, and adding to one of them.
 
 
-def hold_out(files: ParallelFiles, n_dev: int, n_test: int) -> tuple[NDArray[np.bool_], dict[str, list[int]]]:
+def hold_out(pairs: Iterable[Pair], n_dev: int, n_test: int) -> tuple[NDArray[np.bool_], dict[str, list[int]]]:
     """Choose pairs of a text by their hashes: the lowest are the dev text, the highest the test text.
 
     The choice is as good as random, and a text that grows keeps it: a new pair can only send a held-out one back to
@@ -268,7 +268,7 @@ def hold_out(files: ParallelFiles, n_dev: int, n_test: int) -> tuple[NDArray[np.
     What is returned: whether each line belongs to the rest, and the lines of dev and test, as far as there are any.
     """
     numbers, lines, filled = array("Q"), array("Q"), array("b")
-    for pair in read_pairs(files):
+    for pair in pairs:
         src, tgt = sorted(sentence.strip() for sentence in pair)
         numbers.append(line_hash(src, tgt))
         lines.extend((line_hash(src), line_hash(tgt)))

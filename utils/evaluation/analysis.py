@@ -16,7 +16,7 @@ from utils.dataset.text import decoded_lines
 from utils.evaluation.metric import Metric, System, bleu_tokenizer
 from utils.text.language import unspaced_language
 
-# fewest tokens of a sentence, and fewest occurrences of a word, of each group
+# groups of sentences by tokens, and of words by occurrences: the smallest number in each, and its label
 _LENGTHS = {0: "0-5", 6: "6-10", 11: "11-20", 21: "21-30", 31: "31-40", 41: "41-60", 61: "61+"}
 _FREQUENCIES = {0: "never seen", 1: "1 time", 2: "2-4 times", 5: "5-9 times", 10: "10-99 times"}
 _FREQUENCIES |= {100: "100-999 times", 1000: "1000+ times"}
@@ -109,7 +109,7 @@ class ReferenceText:
         if self.training_text is None:
             return None
         with self.training_text.open("rb") as file:
-            return word_counts(decoded_lines(file, str(self.training_text)), word_cutter(self.tokenize))
+            return word_counts(decoded_lines(file, str(self.training_text)), word_splitter(self.tokenize))
 
     def evaluation(self, system: System, metrics: list[Metric]) -> Evaluation:
         """Analyse a system, and return the analysis together with its given scores."""
@@ -118,15 +118,18 @@ class ReferenceText:
 
     def contrast(self, baseline: System, system: System) -> Contrast:
         """Compare a system with a baseline, sentence by sentence and n-gram by n-gram."""
-        scored = (sentence_scores(self.sources, one.translations, self.references) for one in (baseline, system))
+        scored = (sentence_scores(self.sources, s.translations, self.references) for s in (baseline, system))
         pairs = sorted(zip(*scored, strict=True), key=lambda pair: pair[0].chrf - pair[1].chrf)
-        better = [pair for pair in pairs[:_N_SHOWN] if pair[0].chrf < pair[1].chrf]
-        worse = [pair for pair in pairs[: -_N_SHOWN - 1 : -1] if pair[0].chrf > pair[1].chrf]
-        texts = baseline.translations, system.translations, self.references
-        ngrams = sorted(ngram_matches(*texts, self.tokenize), key=telling)
-        gained = [one for one in ngrams[: -_N_SHOWN - 1 : -1] if one.system > one.baseline]
-        lost = [one for one in ngrams[:_N_SHOWN] if one.system < one.baseline]
-        return Contrast(system.name, baseline.name, better, worse, gained, lost)
+        ngrams = ngram_matches(baseline.translations, system.translations, self.references, self.tokenize)
+        ngrams.sort(key=share_of_system)
+        return Contrast(
+            system.name,
+            baseline.name,
+            better=[pair for pair in pairs[:_N_SHOWN] if pair[0].chrf < pair[1].chrf],
+            worse=[pair for pair in pairs[: -_N_SHOWN - 1 : -1] if pair[0].chrf > pair[1].chrf],
+            gained=[ngram for ngram in ngrams[: -_N_SHOWN - 1 : -1] if ngram.system > ngram.baseline],
+            lost=[ngram for ngram in ngrams[:_N_SHOWN] if ngram.system < ngram.baseline],
+        )
 
 
 def analyse(
@@ -142,12 +145,12 @@ def analyse(
         sources: one for each reference, or none at all: then lengths are those of the references.
         training_words: word counts of the target side of the training set.
     """
-    cut = word_cutter(tokenizer)
-    ours, theirs = ([cut(line) for line in side] for side in (translations, references))
+    split = word_splitter(tokenizer)
+    ours, theirs = ([split(line) for line in side] for side in (translations, references))
     if sources:
         # the source language is not given, but only one without spaces must be recognised
-        cut_source = word_cutter(bleu_tokenizer(unspaced_language(sources), tokenizer == "none"))
-        lengths, unit = [len(cut_source(line)) for line in sources], "source tokens"
+        split_source = word_splitter(bleu_tokenizer(unspaced_language(sources), tokenizer == "none"))
+        lengths, unit = [len(split_source(line)) for line in sources], "source tokens"
     else:
         lengths, unit = [len(words) for words in theirs], "reference tokens"
     scored = sentence_scores(sources, translations, references)
@@ -179,33 +182,33 @@ def ngram_matches(
     baseline: Sequence[str], system: Sequence[str], references: Sequence[str], tokenizer: str
 ) -> list[NgramMatches]:
     """Count the right n-grams of one to four words: those of a sentence at most as often as its reference has them."""
-    cut, totals = word_cutter(tokenizer), [Counter[str]() for _ in range(3)]
+    split, totals = word_splitter(tokenizer), [Counter[str]() for _ in range(3)]
     for lines in zip(baseline, system, references, strict=True):
         for n in range(1, 5):
-            of_line = [extract_word_ngrams(cut(line), n) for line in lines]
-            for total, ngrams in zip(totals, of_line, strict=True):
-                total.update(ngrams & of_line[-1])
+            *ngrams_of_systems, right = (extract_word_ngrams(split(line), n) for line in lines)
+            for total, ngrams in zip(totals, (*ngrams_of_systems, right), strict=True):
+                total.update(ngrams & right)
     return [NgramMatches(ngram, *(total[ngram] for total in totals)) for ngram in totals[-1]]
 
 
-def telling(one: NgramMatches) -> tuple[float, int]:
+def share_of_system(ngram: NgramMatches) -> tuple[float, int]:
     """Return the share of the system in the right n-grams, (s + 1) / (s + b + 2), and s - b for n-grams of equal share.
 
     It is compare-mt's order (Neubig et al. 2019): 9 times against 2 tells more of a system than 2 against 0.
     """
-    return (one.system + 1) / (one.system + one.baseline + 2), one.system - one.baseline
+    return (ngram.system + 1) / (ngram.system + ngram.baseline + 2), ngram.system - ngram.baseline
 
 
-def word_cutter(tokenizer: str) -> Callable[[str], list[str]]:
+def word_splitter(tokenizer: str) -> Callable[[str], list[str]]:
     """Return a function that splits a line into words as BLEU does."""
     tokenize = BLEU(tokenize=tokenizer).tokenizer
     return lambda line: tokenize(line.rstrip()).split()
 
 
-def word_counts(text: Iterable[str], cut: Callable[[str], list[str]]) -> Counter[str]:
+def word_counts(text: Iterable[str], split: Callable[[str], list[str]]) -> Counter[str]:
     """Count the words of a text, which is read once, line by line, with a progress bar on standard error."""
     bar = tqdm(text, desc="words of the training text", unit=" lines", unit_scale=True, disable=None, leave=False)
-    return Counter(word for line in bar for word in cut(line))
+    return Counter(word for line in bar for word in split(line))
 
 
 def bleu_by_length(
@@ -218,11 +221,10 @@ def bleu_by_length(
     """
     bleu = BLEU(tokenize=tokenizer, effective_order=True, force=True)
     groups = []
-    for fewest, label in _LENGTHS.items():
-        lines = [line for line, length in enumerate(lengths) if _group(_LENGTHS, length) == fewest]
-        if lines:
-            found = bleu.corpus_score([translations[i] for i in lines], [[references[i] for i in lines]])
-            groups.append(PartScore(f"{label} {unit}", len(lines), found.score))
+    for group, label in _LENGTHS.items():
+        if lines := [line for line, length in enumerate(lengths) if _group(_LENGTHS, length) == group]:
+            scored = bleu.corpus_score([translations[i] for i in lines], [[references[i] for i in lines]])
+            groups.append(PartScore(f"{label} {unit}", len(lines), scored.score))
     return groups
 
 
@@ -242,15 +244,15 @@ def f1_by_frequency(
             for word, times in words.items():
                 total[_group(_FREQUENCIES, counts[word])] += times
     return [
-        PartScore(label, wanted[fewest], 200 * matched[fewest] / (wanted[fewest] + written[fewest]))
-        for fewest, label in _FREQUENCIES.items()
-        if wanted[fewest]
+        PartScore(label, wanted[group], 200 * matched[group] / (wanted[group] + written[group]))
+        for group, label in _FREQUENCIES.items()
+        if wanted[group]
     ]
 
 
 def _group(groups: Iterable[int], number: int) -> int:
-    """Return the group that a number belongs to, by its fewest."""
-    return max(fewest for fewest in groups if fewest <= number)
+    """Return the smallest number of the group that a number belongs to."""
+    return max(smallest for smallest in groups if smallest <= number)
 
 
 def under_translated(n_words: int, n_reference: int) -> bool:
@@ -290,11 +292,11 @@ def _top_count(words: Sequence[str]) -> int:
 
 def _times_in_a_row(words: Sequence[str], n: int) -> int:
     """Return the most times that the same n words occur in a row."""
-    most = streak = 0
+    longest = streak = 0
     for before, now in zip(words, words[n:], strict=False):
         streak = streak + 1 if before == now else 0
-        most = max(most, streak)
-    return 1 + most // n
+        longest = max(longest, streak)
+    return 1 + longest // n
 
 
 def _letters_in_a_row(words: Sequence[str]) -> int:

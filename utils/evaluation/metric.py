@@ -32,8 +32,8 @@ TOKENIZERS = dict.fromkeys((*_NEED_SPACES, *OWN_TOKENIZER.values(), *_NEED_NOTHI
 Test = Literal["bootstrap", "randomization"]
 
 _KANJI_TO_CHARACTERS = ("ja", "zh")
-_MOST_DRAWN = 50_000_000  # lines x resamples: sacreBLEU keeps all of them in memory, 80 bytes each
-_FEWEST_RESAMPLES = 100
+_MAX_DRAWN = 50_000_000  # lines x resamples: sacreBLEU keeps all of them in memory, 80 bytes each
+_MIN_SAMPLES = 100
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ def fitting_tokenizer(tgt_lang: str, pre_tokenized: bool, wanted: str | None = N
     fitting = [own] if pre_tokenized else [own, *_NEED_NOTHING, *(_NEED_SPACES if own in _NEED_SPACES else ())]
     if wanted is None or force or wanted in fitting:
         return wanted or own
-    what = "words that are split already" if pre_tokenized else f"{tgt_lang} into words"
+    words = "words that are split already" if pre_tokenized else f"{tgt_lang} into words"
     raise ValueError(
-        f"--tokenize {wanted} cannot split {what}, and BLEU would be meaningless: give --tokenize {own}, or "
-        "--pre_tokenized if spaces separate the words, or --force"
+        f"--tokenize {wanted} cannot split {words}, and BLEU would be meaningless: give --tokenize {own}, or "
+        "--pre-tokenized if spaces separate the words, or --force"
     )
 
 
@@ -132,7 +132,7 @@ def measure(
     if len(translations) != len(references) or not references:
         raise ValueError(f"{len(translations)} translations against {len(references)} references: give one for each")
     refuse_samples(n_bootstrap, len(references), "--bootstrap")
-    found = []
+    scored = []
     disable = None if n_bootstrap else True  # without resamples it is quick
     for name, metric in tqdm(metrics.items(), desc="scoring", unit="metric", disable=disable, leave=False):
         try:
@@ -143,8 +143,8 @@ def measure(
                 "give --bootstrap 0"
             ) from error
         mean, half = (score._mean, score._ci) if n_bootstrap else (score.score, 0.0)
-        found.append(with_interval(name, score.score, mean, half, str(metric.get_signature())))
-    return found
+        scored.append(with_interval(name, score.score, mean, half, str(metric.get_signature())))
+    return scored
 
 
 def with_interval(name: str, score: float, mean: float, half: float, signature: str) -> Metric:
@@ -158,12 +158,12 @@ def with_interval(name: str, score: float, mean: float, half: float, signature: 
 
 def refuse_samples(n_samples: int, n_lines: int, option: str) -> None:
     """Refuse a number of samples that is too small for a reliable interval, or exceeds memory."""
-    if n_samples < 0 or 0 < n_samples < _FEWEST_RESAMPLES:
-        raise ValueError(f"{option} {n_samples}: give {_FEWEST_RESAMPLES} or more (sacreBLEU's default: 1000), or 0")
-    if n_samples * n_lines > _MOST_DRAWN:
+    if n_samples < 0 or 0 < n_samples < _MIN_SAMPLES:
+        raise ValueError(f"{option} {n_samples}: give {_MIN_SAMPLES} or more (sacreBLEU's default: 1000), or 0")
+    if n_samples * n_lines > _MAX_DRAWN:
         raise ValueError(
             f"{option} {n_samples} of {n_lines:,} lines needs {n_samples * n_lines * 80 / 2**30:.0f} GB of memory: "
-            f"give {option} {max(_FEWEST_RESAMPLES, _MOST_DRAWN // n_lines)}, or 0"
+            f"give {option} {max(_MIN_SAMPLES, _MAX_DRAWN // n_lines)}, or 0"
         )
 
 
@@ -212,6 +212,7 @@ def compare(
     if n_samples == 0:
         raise ValueError("--samples 0: a test needs samples; leave the option out for sacreBLEU's default")
     n_samples = n_samples or default
+    method = method.format(n_samples)
     refuse_samples(n_samples, len(references), "--samples")
     refuse_samples(n_bootstrap, len(references), "--bootstrap")
     # sacreBLEU's confidence samples are for randomisation only: with a bootstrap they would falsify the signature
@@ -223,20 +224,20 @@ def compare(
         paired = PairedTest(list(systems), {name: metric}, [list(references)], code, n_samples, n_confidence)
         signatures, results = paired()
         ((key, signature),) = signatures.items()
-        found = [result for result in results[key] if isinstance(result, Result)]
-        for system, of_system, result in zip(systems, scores, found, strict=True):
-            interval = (result.score, 0.0) if result.mean is None else (result.mean, result.ci or 0.0)
-            of_system.append(with_interval(name, result.score, *interval, str(signature)))
+        own = [result for result in results[key] if isinstance(result, Result)]
+        for system, metrics_of_system, result in zip(systems, scores, own, strict=True):
+            mean, half = (result.score, 0.0) if result.mean is None else (result.mean, result.ci or 0.0)
+            metrics_of_system.append(with_interval(name, result.score, mean, half, str(signature)))
             if system is not baseline:
-                difference, p_value = result.score - found[0].score, float(result.p_value or 0.0)
+                difference, p_value = result.score - own[0].score, float(result.p_value or 0.0)
                 if difference == 0:  # chance gives at least that, but sacreBLEU reports 1/(n+1)
                     p_value = 1.0
                 elif test == "randomization":
                     # of the 2^k ways to swap k lines that differ, two give the observed difference: it is no surer
                     n_different = sum(map(str.__ne__, system.translations, baseline.translations))
                     p_value = max(p_value, 2.0 ** (1 - n_different))
-                about = method.format(n_samples), str(signature)
-                comparisons.append(Comparison(system.name, baseline.name, name, difference, p_value, *about))
+                names = system.name, baseline.name, name
+                comparisons.append(Comparison(*names, difference, p_value, method, str(signature)))
     return scores, comparisons
 
 
@@ -268,5 +269,5 @@ def moses_words(lines: Sequence[str]) -> list[str]:
     """
     from sacremoses import MosesTokenizer  # slow to import, and not needed by other verbs
 
-    cut = MosesTokenizer(lang="en").tokenize
-    return [cut(line, escape=False, return_str=True) for line in lines]
+    tokenize = MosesTokenizer(lang="en").tokenize
+    return [tokenize(line, escape=False, return_str=True) for line in lines]

@@ -50,7 +50,7 @@ class Chart(NamedTuple):
     counted: str  # unit that is counted in each part
     measure: str
     end: float  # of the scale, which starts at 0
-    rows: dict[str, list[tuple[int, PartScore]]]  # label of a part -> index and score of each system that has it
+    rows: dict[str, dict[int, PartScore]]  # label of a part -> index of each system that has it -> its score
 
 
 def as_dict(
@@ -113,17 +113,17 @@ def system_keys(evaluations: Sequence[Evaluation]) -> list[str]:
     return letters[: len(evaluations)] if len(evaluations) > 1 else [""]
 
 
-def by_name(of_systems: Iterable[Sequence[T]], name: Callable[[T], str]) -> dict[str, list[tuple[int, T]]]:
-    """Return name -> index and value of each system that has it."""
-    found: dict[str, list[tuple[int, T]]] = {}
-    for place, of_system in enumerate(of_systems):
-        for one in of_system:
-            found.setdefault(name(one), []).append((place, one))
-    return found
+def by_name(of_systems: Iterable[Sequence[T]], name: Callable[[T], str]) -> dict[str, dict[int, T]]:
+    """Return name -> index of each system that has a value of this name -> this value."""
+    named: dict[str, dict[int, T]] = {}
+    for place, values in enumerate(of_systems):
+        for value in values:
+            named.setdefault(name(value), {})[place] = value
+    return named
 
 
-def by_metric(evaluations: Sequence[Evaluation]) -> dict[str, list[tuple[int, Metric]]]:
-    """Return name of a metric -> index and score of each system that has it."""
+def by_metric(evaluations: Sequence[Evaluation]) -> dict[str, dict[int, Metric]]:
+    """Return name of a metric -> index of each system that has it -> its score."""
     return by_name((evaluation.metrics for evaluation in evaluations), lambda metric: metric.name)
 
 
@@ -131,7 +131,7 @@ def charts(evaluations: Sequence[Evaluation]) -> list[Chart]:
     """Return the charts that have data of any system."""
     analyses = [evaluation.analysis for evaluation in evaluations]
     f1 = "F1 of words by frequency in the training text"
-    found = []
+    drawn = []
     for title, parts, counted, measure, groups in (
         ("BLEU by length", "Length", "sentences", "BLEU", [a.bleu_by_length for a in analyses]),
         (f1, "Frequency", "words", "F1", [a.f1_by_frequency for a in analyses]),
@@ -141,8 +141,8 @@ def charts(evaluations: Sequence[Evaluation]) -> list[Chart]:
         labels = sorted(rows, key=lambda label: int(next(iter(re.findall(r"^\d+", label)), -1)))
         end = end_of_scale([group.score for of_system in groups for group in of_system])
         if rows:
-            found.append(Chart(title, parts, counted, measure, end, {label: rows[label] for label in labels}))
-    return found
+            drawn.append(Chart(title, parts, counted, measure, end, {label: rows[label] for label in labels}))
+    return drawn
 
 
 def signatures(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
@@ -160,19 +160,19 @@ def verdict(comparison: Comparison) -> str:
 
 def end_of_scale(values: Sequence[float]) -> float:
     """Return the end of a scale that starts at 0: the next round number."""
-    most = max(values, default=0)
-    if most <= 0:
+    largest = max(values, default=0)
+    if largest <= 0:
         return 1
-    power = 10.0 ** math.floor(math.log10(most))
-    return next(step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if most <= step * power * (1 + 1e-9))
+    power = 10.0 ** math.floor(math.log10(largest))
+    return next(step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if largest <= step * power * (1 + 1e-9))
 
 
 def _scores(evaluations: Sequence[Evaluation]) -> Iterator[str]:
     keys = system_keys(evaluations)
     rows = [["metric", "", "score", "95 % interval", ""]]
-    for name, found in by_metric(evaluations).items():
+    for name, scores in by_metric(evaluations).items():
         title, note = name, "lower is better" if name in _LESS_IS_BETTER else ""
-        for place, metric in found:
+        for place, metric in scores.items():
             interval = f"[{metric.low:.2f}, {metric.high:.2f}]" if metric.low < metric.high else ""
             rows.append([title, keys[place], f"{metric.score:.2f}", interval, note])
             title = note = ""
@@ -195,7 +195,7 @@ def _bars(chart: Chart, keys: Sequence[str]) -> Iterator[str]:
     rows = [[chart.parts.lower(), chart.counted, "", chart.measure, f"0 to {chart.end:g}"]]
     for label, groups in chart.rows.items():
         title = label
-        for place, group in groups:
+        for place, group in groups.items():
             rows.append([title, f"{group.count:,}", keys[place], f"{group.score:.2f}", bar(group.score / chart.end)])
             title = ""
     yield chart.title
@@ -204,7 +204,7 @@ def _bars(chart: Chart, keys: Sequence[str]) -> Iterator[str]:
 
 def _rates(evaluations: Sequence[Evaluation]) -> Iterator[str]:
     rows = [["", "with repetitions", "with omissions", "length"]]
-    for key, a in zip(system_keys(evaluations), (one.analysis for one in evaluations), strict=True):
+    for key, a in zip(system_keys(evaluations), (evaluation.analysis for evaluation in evaluations), strict=True):
         rows.append([key, f"{a.repetition_rate:.2f} %", f"{a.under_translation_rate:.2f} %", f"{a.length_ratio:.3f}"])
     yield "Sentences with repetitions or omissions, and length relative to the references"
     yield from aligned(rows, "lrrr")

@@ -29,7 +29,7 @@ from utils.config import LanguageConfig, RunConfig, TranslationConfig
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.text import read_parallel
 from utils.device import pick_device
-from utils.evaluation.judge import translation_scores
+from utils.evaluation.validation import translation_scores
 from utils.experiment.trial import POLL, TrialConfig, mistakes_in, run_named, training_process
 from utils.file import BusyError, read_json, write_json, write_text
 from utils.load import load_run
@@ -83,9 +83,8 @@ class Alternative:
     @property
     def trained_as(self) -> RunConfig:
         """Its settings without those of a search, which weights do not depend on."""
-        return (
-            replace(self.config, search=SearchConfig()) if isinstance(self.config, TranslationConfig) else self.config
-        )
+        is_translator = isinstance(self.config, TranslationConfig)
+        return replace(self.config, search=SearchConfig()) if is_translator else self.config
 
     def config_with(self, seed: int, name: str = "") -> Any:
         """Return all settings of a training with a seed."""
@@ -106,9 +105,9 @@ class AblationConfig(TrialConfig):
     @cached_property
     def alternatives(self) -> list[Alternative]:
         """The base, followed by all alternatives to it."""
-        found = []
-        for switch, of in {"": {"base": dict[str, Any]()}, **self.switches}.items():
-            for label, options in of.items():
+        alternatives = []
+        for switch, by_label in {"": {"base": dict[str, Any]()}, **self.switches}.items():
+            for label, options in by_label.items():
                 with mistakes_in(f"{switch} {label}".strip()):
                     self.refuse({**self.options, **options}, {"training.seed": "seeds"})
                     config = self.settings(options)
@@ -118,8 +117,8 @@ class AblationConfig(TrialConfig):
                         )
                     if config.checkpoint.average_last and not isinstance(config, TranslationConfig):
                         raise ValueError("scores on dev are those before averaging: give checkpoint.average_last: 0")
-                    found.append(Alternative(switch, label, options, replace(config, name="")))
-        return found
+                    alternatives.append(Alternative(switch, label, options, replace(config, name="")))
+        return alternatives
 
     def check(self) -> None:
         """Refuse, before the first training, every option that train.py would refuse."""
@@ -127,22 +126,22 @@ class AblationConfig(TrialConfig):
         if not self.seeds or len({*self.seeds}) < len(self.seeds) or min(self.seeds) < 0:
             raise ValueError(f"seeds={self.seeds}: give each seed once, 0 or more; at least two to know the spread")
         base, *others = self.alternatives
-        slugs = [one.slug for one in self.alternatives]
-        for one in others:
-            if not re.search("[a-z0-9]", one.slug) or slugs.count(one.slug) > 1:
-                raise ValueError(f"{one} has the same short name as another, or none ({one.slug}): rename it")
-            if not one.changes(base):
-                raise ValueError(f"{one} does not differ from the base: change or remove it")
+        slugs = [alternative.slug for alternative in self.alternatives]
+        for other in others:
+            if not re.search("[a-z0-9]", other.slug) or slugs.count(other.slug) > 1:
+                raise ValueError(f"{other} has the same short name as another, or none ({other.slug}): rename it")
+            if not other.changes(base):
+                raise ValueError(f"{other} does not differ from the base: change or remove it")
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return both values of the settings that differ, except the name; those that only one has are newer: ignored."""
-    changed = changed_settings(one, other)
+    changed = changed_settings(before, now)
     return {key: pair for key, pair in changed.items() if key != "name" and ABSENT not in pair}
 
 
-def _refuse_other(path: Path, changed: Mapping[str, tuple[Any, Any]]) -> None:
-    if changed:
+def _refuse_other(path: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    if changed := differences(saved, wanted):
         told = ", ".join(f"{key} is {old}, not {new}" for key, (old, new) in list(changed.items())[:3])
         raise ValueError(f"{path} is of other settings ({told}): remove it, or restore its settings")
 
@@ -191,10 +190,10 @@ class Ablation:
     def __init__(self, config: AblationConfig, folder: Path, root: Path = PICKLES) -> None:
         self.config, self.folder, self._root = config, folder, root
         self.base, *_ = self.alternatives = config.alternatives
-        of_weights: dict[RunConfig, list[Alternative]] = {}  # what differs only in its search has the same
-        for one in self.alternatives:
-            of_weights.setdefault(one.trained_as, []).append(one)
-        self._sharing = list(of_weights.values())
+        sharing: dict[RunConfig, list[Alternative]] = {}  # weights: those that differ only in their search
+        for alternative in self.alternatives:
+            sharing.setdefault(alternative.trained_as, []).append(alternative)
+        self._sharing = list(sharing.values())
 
     def trainings(self) -> list[Training]:
         """Return all trainings to run: everything with the first seed, then with the second, and so on."""
@@ -213,18 +212,18 @@ class Ablation:
         file = self.file(alternative, seed)
         if not file.is_file():
             return None
-        found = read_json(file)
-        if not isinstance(found, dict) or not isinstance(found.get("config"), dict) or "run" not in found:
+        result = read_json(file)
+        if not isinstance(result, dict) or not isinstance(result.get("config"), dict) or "run" not in result:
             raise ValueError(f"{file} is damaged (run or config is missing): remove it")
         # settings newer than the result had their defaults then
         wanted = alternative.config_with(seed)
         default = TranslationConfig().plain(portable) if isinstance(wanted, TranslationConfig) else {}
-        _refuse_other(file, differences(flat(default) | flat(found["config"]), flat(wanted.plain(portable))))
-        return found
+        _refuse_other(file, flat(default) | flat(result["config"]), flat(wanted.plain(portable)))
+        return result
 
     def missing(self, training: Training) -> list[Alternative]:
         """Return what translates with a training and has no result yet."""
-        return [one for one in training.translating if self.result(one, training.seed) is None]
+        return [alternative for alternative in training.translating if self.result(alternative, training.seed) is None]
 
     def train(self) -> None:
         """Train and score until everything has a result, including what other processes are running now.
@@ -237,10 +236,10 @@ class Ablation:
         for training in waiting:
             if (run := run_named(training.name, self._root)) is not None:
                 wanted = training.translating[0].config_with(training.seed).plain(portable)
-                found = read_config(run, RunConfig).plain(portable) | {"search": wanted.get("search")}
+                saved = read_config(run, RunConfig).plain(portable) | {"search": wanted.get("search")}
                 if wanted["training"]["precision"] == "auto":  # a run has the one that was chosen
-                    found["training"]["precision"] = "auto"
-                _refuse_other(run, differences(found, wanted))
+                    saved["training"]["precision"] = "auto"
+                _refuse_other(run, saved, wanted)
         n_all = len(trainings)
         with tqdm(total=n_all, initial=n_all - len(waiting), unit="training", dynamic_ncols=True, disable=None) as bar:
             while waiting:
@@ -276,25 +275,25 @@ class Ablation:
                 result = score_run(process.run, self, training, alternative)
                 write_json(self.file(alternative, training.seed), result)
                 name = score_name(result)
-                scores = ", ".join(
-                    f"{split} {SCORES[name]} {result[f'{split}_{name}']:.2f}" for split in ("dev", "test")
-                )
-                print_above_bars(f"{alternative}, seed {training.seed}: {scores}; {result['minutes']:.1f} min")
+                scores = (f"{split} {SCORES[name]} {result[f'{split}_{name}']:.2f}" for split in ("dev", "test"))
+                told = f"{alternative}, seed {training.seed}: {', '.join(scores)}; {result['minutes']:.1f} min"
+                print_above_bars(told)
 
     def rows(self) -> list[Row]:
         """Compare all alternatives that have results with the base, which comes first."""
-        found: dict[Alternative, list[Result]] = {}
-        for one in self.alternatives:
-            found[one] = [result for seed in self.config.seeds if (result := self.result(one, seed)) is not None]
-        if not found[self.base]:
+        results = {
+            alternative: [r for seed in self.config.seeds if (r := self.result(alternative, seed)) is not None]
+            for alternative in self.alternatives
+        }
+        if not results[self.base]:
             raise ValueError(f"no result of the base in {self.folder}: train it, without --report")
-        name = f"dev_{score_name(found[self.base][0])}"
-        scores = {one: [result[name] for result in results] for one, results in found.items()}
+        name = f"dev_{score_name(results[self.base][0])}"
+        scores = {alternative: [r[name] for r in its_results] for alternative, its_results in results.items()}
         groups, base = [scores[trained] for trained, *_ in self._sharing], scores[self.base]
         return [
-            Row(one, found[one], mean(of) - mean(base), margin(groups, len(of), len(base)))
-            for one, of in scores.items()
-            if of
+            Row(alternative, results[alternative], mean(own) - mean(base), margin(groups, len(own), len(base)))
+            for alternative, own in scores.items()
+            if own
         ]
 
 
@@ -313,20 +312,20 @@ def score_run(folder: Path, ablation: Ablation, training: Training, alternative:
     """
     config = alternative.config_with(training.seed, training.name)
     device = pick_device(config.training.device)
-    scores, signatures, ended = dict[str, float](), dict[str, str](), read_json(folder / TEST)
+    scores, signatures, test = dict[str, float](), dict[str, str](), read_json(folder / TEST)
     log = [record for _, record in read_log(folder / LOG)]
     if isinstance(config, TranslationConfig):
         translator, corpus = load_run(folder, device).translator(config.search), prepare_corpus(config.data)
         text = f"{corpus.name}, {'-'.join(corpus.data.languages)}"
         for split in ("dev", "test"):
-            found = translation_scores(translator, read_parallel(getattr(corpus, split)), corpus)
-            scores |= {f"{split}_{name}": score for name, score in found.scores.items()}
-            signatures |= found.signatures
+            scored = translation_scores(translator, read_parallel(getattr(corpus, split)), corpus)
+            scores |= {f"{split}_{name}": score for name, score in scored.scores.items()}
+            signatures |= scored.signatures
     else:
-        text = ended["text"]
-        (best,) = (record for record in log if (record["kind"], record["step"]) == ("dev", ended["best_step"]))
-        for split, of in (("dev", best), ("test", ended)):
-            scores |= {f"{split}_{name}": of[name] for name in ("accuracy", "perplexity")}
+        text = test["text"]
+        (best,) = (record for record in log if (record["kind"], record["step"]) == ("dev", test["best_step"]))
+        for split, record in (("dev", best), ("test", test)):
+            scores |= {f"{split}_{name}": record[name] for name in ("accuracy", "perplexity")}
     return {
         "ablation": ablation.config.name,
         "switch": alternative.switch,
@@ -335,9 +334,9 @@ def score_run(folder: Path, ablation: Ablation, training: Training, alternative:
         "text": text,
         **scores,
         "signatures": signatures,
-        **{name: ended[name] for name in ("best_step", "steps", "target_tokens", "parameters")},
+        **{name: test[name] for name in ("best_step", "steps", "target_tokens", "parameters")},
         "minutes": max(record["minutes"] for record in log),
-        "trained": {name: ended[name] for name in ("finished", "commit", "machine")},
+        "trained": {name: test[name] for name in ("finished", "commit", "machine")},
         "run": folder.name,
         "difference": {key: list(pair) for key, pair in alternative.changes(ablation.base).items()},
         **provenance(device),
@@ -359,7 +358,9 @@ def page(ablation: Ablation, rows: Sequence[Row], command: str, picture: str) ->
         trained=list({result["run"]: result for result in results}.values()),
         signatures={signature for result in results for signature in result["signatures"].values()},
         score=score_name(results[0]),
-        missing=[one for one in ablation.alternatives if one not in [row.alternative for row in rows]],
+        missing=[
+            alternative for alternative in ablation.alternatives if alternative not in {r.alternative for r in rows}
+        ],
         command=command,
         picture=picture,
         text=as_text,
@@ -378,17 +379,16 @@ def draw(rows: Sequence[Row], name: str, picture: Path) -> None:
             axes.errorbar(mean(row.values()), y, xerr=row.margin, fmt="|", color=colour, ms=13, lw=0.8)
         axes.set_yticks(range(len(rows)), [str(row.alternative) for row in rows])
         title = f"{name}: one switch at a time; a dot: a seed; a bar: mean ± margin"
-        first = rows[0].results[0]
-        xlabel = f"dev {SCORES[score_name(first)]} ({first['text']})"
         axes.set_title(title, loc="right")  # in the middle of the axes it may not fit beside long names
-        axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel=xlabel)
+        first = rows[0].results[0]
+        axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel=f"dev {SCORES[score_name(first)]} ({first['text']})")
         axes.grid(axis="x", alpha=0.3)
 
 
 def write_page(ablation: Ablation, folder: Path, command: str) -> list[Path]:
     """Write the table and the picture, and return where they are."""
     rows = ablation.rows()
-    table, picture = (folder / f"ablation_{ablation.config.name}.{kind}" for kind in ("md", "png"))
+    table, picture = (folder / f"ablation_{ablation.config.name}.{suffix}" for suffix in ("md", "png"))
     draw(rows, ablation.config.name, picture)
     write_text(table, page(ablation, rows, command, picture.name))
     return [table, picture]

@@ -24,8 +24,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from optuna.visualization import matplotlib as plots
 from tqdm import tqdm
 
-from config.group import Group, bounded
-from config.reader import layer_from_file
+from config.bound import Config, bounded
+from config.reader import settings_from_file
 from config.training import Criterion
 from const.path import PICKLES
 from utils.arguments import as_text
@@ -63,19 +63,19 @@ class Domain:
 
 
 @dataclass(frozen=True)
-class SamplerConfig(Group):
+class SamplerConfig(Config):
     """How the next values are chosen: at random at first, then near those of good trials, by TPE (Bergstra 2011)."""
 
-    startup_trials: int = bounded(10, least=0)
+    startup_trials: int = bounded(10, ge=0)
 
 
 @dataclass(frozen=True)
-class PrunerConfig(Group):
+class PrunerConfig(Config):
     """When a training is given up: its best score so far is worse than the median of complete trials at that update."""
 
     kind: Literal["median", "none"] = "median"
-    startup_trials: int = bounded(5, least=0)  # complete ones before any is given up
-    warmup_steps: int = bounded(0, least=0)  # of each training, before it may be
+    startup_trials: int = bounded(5, ge=0)  # complete ones before any is given up
+    warmup_steps: int = bounded(0, ge=0)  # of each training, before it may be
 
 
 _SIZES_OF_UPDATE = {
@@ -91,7 +91,7 @@ class StudyConfig(TrialConfig):
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     pruner: PrunerConfig = field(default_factory=PrunerConfig)
     score: Criterion | None = None  # on dev text; null: the preset's training.select_by
-    seed: int = bounded(1, least=0)  # for drawing values
+    seed: int = bounded(1, ge=0)  # for drawing values
 
     @cached_property
     def scored(self) -> str:
@@ -158,7 +158,7 @@ class Study:
         median = optuna.pruners.MedianPruner(pruner.startup_trials, pruner.warmup_steps)
         with self._alone():
             file = self.folder / "journal.log"
-            _cut_torn_line(file)
+            _remove_torn_line(file)
             self.optuna = optuna.create_study(
                 storage=optuna.storages.JournalStorage(journal.JournalFileBackend(str(file))),
                 study_name=config.name,
@@ -172,7 +172,7 @@ class Study:
         """Refuse to share trials with a study file that differs in what makes scores comparable."""
         config, theirs = self.config, self.optuna.user_attrs.get(_SETTINGS)
         space = {option: vars(domain) for option, domain in config.space.items()}
-        preset = layer_from_file(find_settings(config.preset))
+        preset = settings_from_file(find_settings(config.preset))
         ours = _texts({"preset": preset, "options": config.options, "space": space, "score": config.scored})
         if theirs is None:
             if (runs := self.folder / RUNS).exists():
@@ -267,7 +267,7 @@ class Study:
         return TrialState.COMPLETE, (min if self.config.minimised else max)(scores.values())
 
 
-def _cut_torn_line(file: Path) -> None:
+def _remove_torn_line(file: Path) -> None:
     """Remove an incomplete last line left by a crash: Optuna would append the next line to it, and read neither."""
     if file.exists():
         lock = journal.JournalFileSymlinkLock(str(file))
@@ -297,13 +297,13 @@ def _cells(study: Study, trial: FrozenTrial) -> dict[str, str]:
 
 def trial_line(study: Study, trial: FrozenTrial) -> str:
     """Return a line with how a trial ended, and the best so far."""
-    told = [f"{name} {cell}" for name, cell in _cells(study, trial).items()]
-    told.insert(1, trial.state.name.lower())
+    line = [f"{name} {cell}" for name, cell in _cells(study, trial).items()]
+    line.insert(1, trial.state.name.lower())
     if trial.state == TrialState.FAIL:
-        told.append(trial.user_attrs.get(WHY, ""))
+        line.append(trial.user_attrs.get(WHY, ""))
     elif best := study.ranked():
-        told.append(f"best {shown_score(study, best[0].value)} (trial {best[0].number})")
-    return "  ".join(told)
+        line.append(f"best {shown_score(study, best[0].value)} (trial {best[0].number})")
+    return "  ".join(line)
 
 
 def summary(study: Study) -> list[str]:
@@ -339,16 +339,16 @@ def draw(study: Study) -> list[Path]:
 
     How much an option matters for being among the best is estimated by PED-ANOVA (Watanabe et al. 2023).
     """
-    kinds: dict[str, Callable[[optuna.Study], Any]] = {}
+    drawn: dict[str, Callable[[optuna.Study], Any]] = {}
     if n_complete := len(study.ranked()):
-        kinds |= {"history": plots.plot_optimization_history, "curves": plots.plot_intermediate_values}
+        drawn |= {"history": plots.plot_optimization_history, "curves": plots.plot_intermediate_values}
     with plt.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         if n_complete >= 2 * len(study.config.space):
-            kinds["importance"] = partial(plots.plot_param_importances, evaluator=PedAnovaImportanceEvaluator())
-        for kind, plot in kinds.items():
+            drawn["importance"] = partial(plots.plot_param_importances, evaluator=PedAnovaImportanceEvaluator())
+        for name, plot in drawn.items():
             figure = plot(study.optuna).figure
-            with atomic_file(study.folder / f"{kind}.png") as draft:
+            with atomic_file(study.folder / f"{name}.png") as draft:
                 figure.savefig(draft, format="png", bbox_inches="tight")
             plt.close(figure)
-    return [study.folder / f"{kind}.png" for kind in kinds]
+    return [study.folder / f"{name}.png" for name in drawn]

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from config.group import Group
+from config.bound import Config
 from const.path import PICKLES, ROOT
-from utils.arguments import as_options, settings
+from utils.arguments import as_options, config_with
 from utils.command import INTERRUPTED, TERMINATED
 from utils.config import AnyConfig, find_settings
 from utils.file import locked, require_folder_name
@@ -34,7 +34,7 @@ def mistakes_in(place: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialConfig(Group):
+class TrialConfig(Config):
     """What a study file says of all its trainings; what train.py would refuse is refused when it is read."""
 
     name: str  # of the study; the names of its trainings begin with it
@@ -51,7 +51,7 @@ class TrialConfig(Group):
 
     def settings(self, values: Mapping[str, Any]) -> AnyConfig:
         """Return all settings with these options, as train.py would read them."""
-        return settings(find_settings(self.preset), self.given(values))
+        return config_with(find_settings(self.preset), self.given(values))
 
     def check(self) -> None:
         """Refuse what is no name of a folder."""

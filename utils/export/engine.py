@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from config.reader import layer_from_file, read, without_removed
+from config.reader import read, settings_from_file, without_removed
 from config.search import Bounds, Hypothesis, SearchConfig
 from config.training import NO_CUDA, Device, InferencePrecision
 from const.token import BOS, EOS, PAD, UNK
@@ -45,7 +45,7 @@ class TranslatorSettings:
                 f"{folder} is not an exported translator: "
                 f"`python export.py {folder} --to ctranslate2 --output {folder / 'ctranslate2'}` exports a run"
             )
-        return read(cls, without_removed(layer_from_file(folder / EXPORTED)))  # JSON is YAML, too
+        return read(cls, without_removed(settings_from_file(folder / EXPORTED)))  # JSON is YAML, too
 
 
 _Found = list[tuple[Sequence[str], float]]  # tokens, </s> included unless the length limit was reached; and the score
@@ -89,11 +89,11 @@ class CTranslate2Model:
         # It has one length limit per call: what exceeds its own limit is translated again.
         widest: dict[int, int] = {}
         for one in requests:
-            widest[one.bounds.least] = max(one.most, widest.get(one.bounds.least, 0))
-        limits = {i: Bounds(one.bounds.least, widest[one.bounds.least]) for i, one in enumerate(requests)}
+            widest[one.bounds.min_length] = max(one.most, widest.get(one.bounds.min_length, 0))
+        limits = {i: Bounds(one.bounds.min_length, widest[one.bounds.min_length]) for i, one in enumerate(requests)}
         found = self._translate(requests, limits, config)
         beyond = {
-            i: Bounds(requests[i].bounds.least, requests[i].most)
+            i: Bounds(requests[i].bounds.min_length, requests[i].most)
             for i, each in found.items()
             if any(len(tokens) > requests[i].most for tokens, _ in each)
         }
@@ -115,8 +115,8 @@ class CTranslate2Model:
                 patience=_PATIENCE,
                 length_penalty=config.length_penalty,
                 no_repeat_ngram_size=config.no_repeat_ngram,
-                min_decoding_length=bounds.least,
-                max_decoding_length=bounds.most,
+                min_decoding_length=bounds.min_length,
+                max_decoding_length=bounds.max_length,
                 max_input_length=0,
                 suppress_sequences=_NEVER_PRODUCED,
                 return_end_token=True,

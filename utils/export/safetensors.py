@@ -28,8 +28,8 @@ from utils.provenance import portable
 from utils.text.language import language_name
 from utils.text.tokenizer import TokenizerPair, Vocabulary, load_tokenizers
 from utils.training.checkpoint import read_n_averaged, read_rank, read_weights, write_weights
-from utils.training.plan import Rank
 from utils.training.report import Sample, spread
+from utils.training.schedule import Rank
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 Network = Transformer | RecurrentTranslator | BertForPreTraining | BertClassifier | TransformerXL

@@ -80,7 +80,7 @@ class Constraint:
 
     def __init__(self, requests: Sequence[Request], device: torch.device | str, no_repeat_ngram: int) -> None:
         forced = [len(one.prefix) for one in requests]
-        least, most = [one.bounds.least for one in requests], [one.most for one in requests]
+        least, most = [one.bounds.min_length for one in requests], [one.most for one in requests]
         self.longest = max(most)
         self._ngram = no_repeat_ngram
         # lengths in tokens, by which `apply` leaves out what no row needs yet, or no longer

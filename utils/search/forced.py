@@ -32,7 +32,7 @@ _POSITIONS_AT_ONCE = 256  # whose logits are held
 def token_log_probs(model: EncoderDecoder, sources: Ids, targets: Ids) -> list[list[float]]:
     """Return the log-probability of each token of given translations, the final </s> included."""
     found: list[list[float]] = [[] for _ in sources]
-    for rows, src, tgt in _batches(sources, targets, next(model.parameters()).device):
+    for rows, src, tgt in pair_batches(sources, targets, next(model.parameters()).device):
         x, given = model.hidden(src, tgt[:, :-1]), tgt[:, 1:]
         real = given != PAD_ID
         parts = zip(x[real].split(_POSITIONS_AT_ONCE), given[real][:, None].split(_POSITIONS_AT_ONCE), strict=True)
@@ -50,7 +50,7 @@ def mean_log_probs(models: Sequence[EncoderDecoder], sources: Ids, targets: Ids)
     return by_model[0] if len(by_model) == 1 else [row.tolist() for row in together]
 
 
-def _batches(
+def pair_batches(
     sources: Ids, targets: Ids, device: torch.device
 ) -> Iterator[tuple[list[int], Int[Tensor, "B S"], Int[Tensor, "B T"]]]:
     """Yield places, sources and targets, both with </s> and the latter with <s>, of pairs of about the same length."""
@@ -200,7 +200,7 @@ def mean_cross_attention(models: Sequence[EncoderDecoder], sources: Ids, targets
     The mean over models and heads; the last column is the source's </s>.
     """
     found = [torch.empty(0)] * len(sources)
-    for rows, src, tgt in _batches(sources, targets, next(models[0].parameters()).device):
+    for rows, src, tgt in pair_batches(sources, targets, next(models[0].parameters()).device):
         by_model = []
         for model in models:
             with recorded_weights(attentions(model)["cross"][-1:]) as recorded:

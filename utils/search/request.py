@@ -21,4 +21,4 @@ class Request(NamedTuple):
     @property
     def most(self) -> int:
         """Most tokens of the translation, </s> included."""
-        return max(self.bounds.most, len(self.prefix) + 1)
+        return max(self.bounds.max_length, len(self.prefix) + 1)

@@ -1,4 +1,4 @@
-"""The HTTP endpoints: LibreTranslate's, the page and its own endpoint, documentation, health and metrics."""
+"""What one request becomes: LibreTranslate's endpoints, the page and its own, documentation, health and metrics."""
 
 import asyncio
 import base64
@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl
@@ -20,27 +21,26 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from config.search import Limits
 from const.corpora import VERSION
 from const.token import UNK_ID
 from utils.command import page_template
 from utils.search.translator import Piece
-from utils.serve.service import AUTO, MOST_BEAM, Line, Metrics, Options, Route, Service
-from utils.text.language import detect, language_name
+from utils.serve.server import Gate
+from utils.serve.service import AUTO, MAX_BEAM, Line, Options, ServedRun, Service
+from utils.text.language import Detected, detect, language_name
 from utils.text.markup import Markup
 
 _JSON, _URLENCODED, _MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
-_MOST_FIELDS = 1000
+_MAX_FIELDS = 1000
 _READING_S = 10.0  # time limit for reading a body of some kilobytes
-_FAULTS_SHOWN = 3  # a list may have one per element
+_MAX_FAULTS = 3  # a list may have one per element
 _NOBODY_WAITS = 499  # nginx's status for it; appears only in the metrics
 _DIGITS = 4  # digits of a score
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 AnswerT = TypeVar("AnswerT")
-
 
 _TAG = Field(None, description="kind of the text, by a tag that the run knows; '' for none; default: the run's own")
 
@@ -54,7 +54,7 @@ class LibreTranslateRequest(BaseModel):
     format: Literal["text", "html"] = Field(
         "text", description="html: tags stay; `lost_tags` names those inside sentences for which no place was found"
     )
-    alternatives: int = Field(0, ge=0, lt=MOST_BEAM, description="number of alternative translations of plain text")
+    alternatives: int = Field(0, ge=0, lt=MAX_BEAM, description="number of alternative translations of plain text")
     tag: str | None = _TAG
 
 
@@ -74,9 +74,9 @@ class PageRequest(BaseModel):
     source: str = Field(AUTO, description="language code of the text, or auto")
     target: str = Field(AUTO, description="language code to translate into, or auto")
     beam: int | None = Field(
-        None, ge=1, le=MOST_BEAM, description="beam size; 1 is greedy search; default: the run's own"
+        None, ge=1, le=MAX_BEAM, description="beam size; 1 is greedy search; default: the run's own"
     )
-    n_best: int = Field(1, ge=1, le=MOST_BEAM, description="most translations per line")
+    n_best: int = Field(1, ge=1, le=MAX_BEAM, description="most translations per line")
     attention: bool = Field(False, description="return attention weights")
     tag: str | None = _TAG
 
@@ -86,20 +86,21 @@ async def read(request: Request, model: type[ModelT]) -> ModelT:
 
     Clients send null or nothing for what they leave to the server; the body goes before the query.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    what = "form" if kind in (_MULTIPART, _URLENCODED) else "JSON"
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    part = "form" if media_type in (_MULTIPART, _URLENCODED) else "JSON"
     try:
         async with asyncio.timeout(_READING_S):
-            if kind == _MULTIPART:
-                async with request.form(max_files=0, max_fields=_MOST_FIELDS) as form:
+            if media_type == _MULTIPART:
+                async with request.form(max_files=0, max_fields=_MAX_FIELDS) as form:
                     given = _fields(form.multi_items())
             else:
                 body = await request.body()
                 # not by request.form(), which takes the UTF-8 of `curl -d` for Latin-1
                 body = body.removeprefix(codecs.BOM_UTF8)
-                given = _parsed(body.decode()) if kind == _URLENCODED or not body else pydantic_core.from_json(body)
+                is_form = media_type == _URLENCODED or not body
+                given = _parsed(body.decode()) if is_form else pydantic_core.from_json(body)
         if isinstance(given, dict):
-            what = "query"
+            part = "query"
             given = _parsed(request.url.query) | given
             optional = {name for name, field in model.model_fields.items() if not field.is_required()}
             optional -= {"tag"}  # "" asks for none
@@ -111,22 +112,23 @@ async def read(request: Request, model: type[ModelT]) -> ModelT:
         raise HTTPException(_NOBODY_WAITS, "the client has gone") from None
     except ValidationError as error:
         faults = error.errors(include_url=False, include_input=False, include_context=False)
-        lines = [_complaint(fault["type"], ".".join(map(str, fault["loc"])), fault["msg"]) for fault in faults]
-        more = [f"and {len(lines) - _FAULTS_SHOWN} more"] if len(lines) > _FAULTS_SHOWN else []
-        raise HTTPException(400, "; ".join(lines[:_FAULTS_SHOWN] + more)) from None
+        complaints = [_complaint(fault["type"], ".".join(map(str, fault["loc"])), fault["msg"]) for fault in faults]
+        if len(complaints) > _MAX_FAULTS:
+            complaints[_MAX_FAULTS:] = [f"and {len(complaints) - _MAX_FAULTS} more"]
+        raise HTTPException(400, "; ".join(complaints)) from None
     except ValueError as error:
-        reason = error if what == "JSON" else "send it in UTF-8, or send JSON"
-        raise HTTPException(400, f"the {what} cannot be read: {reason}") from None
+        reason = error if part == "JSON" else "send it in UTF-8, or send JSON"
+        raise HTTPException(400, f"the {part} cannot be read: {reason}") from None
 
 
-def _complaint(kind: str, field: str, message: str) -> str:
-    if kind == "missing":
+def _complaint(fault: str, field: str, message: str) -> str:
+    if fault == "missing":
         return f"Invalid request: missing {field} parameter"  # as LibreTranslate says it
     return f"{field}: {message}" if field else message
 
 
 def _parsed(form: str) -> dict[str, Any]:
-    return _fields(parse_qsl(form, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS))
+    return _fields(parse_qsl(form, keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS))
 
 
 def _fields(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -153,48 +155,9 @@ async def while_awaited(request: Request, answer: Awaitable[AnswerT], seconds: f
         gone.cancel()
 
 
-class Gate:
-    """Middleware that counts every request, and refuses bodies over the limit whether or not they announce it.
-
-    Other paths than the given ones count as one, since anybody could fill the memory with names.
-    """
-
-    def __init__(self, app: ASGIApp, metrics: Metrics, paths: Sequence[str], max_bytes: int) -> None:
-        self._app, self._metrics, self._paths, self._max_bytes = app, metrics, paths, max_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request and count it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        begin, status, is_head = time.perf_counter(), 500, scope["method"] == "HEAD"
-        scope = {**scope, "method": "GET"} if is_head else scope  # the same answer, without its body
-        announced, n_bytes = int(dict(scope["headers"]).get(b"content-length", b"0")), 0
-
-        async def limited() -> Message:
-            nonlocal n_bytes
-            message = await receive()
-            n_bytes += len(message.get("body", b""))
-            if max(announced, n_bytes) > self._max_bytes:
-                raise HTTPException(413, f"the request is longer than {self._max_bytes:,} bytes: send it in parts")
-            return message
-
-        async def noting(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send({**message, "body": b""} if is_head and "body" in message else message)
-
-        try:
-            await self._app(scope, limited, noting)
-        finally:
-            path = scope["path"] if scope["path"] in self._paths else "other"
-            self._metrics.requests.labels(path, status).inc()
-            self._metrics.seconds.labels(path).observe(time.perf_counter() - begin)
-
-
 def page() -> HTMLResponse:
     """Return the page, with a policy that lets the browser run only its own script and style."""
-    html = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    html = page_template(Path(__file__).with_name("page.html")).render()
     headers = {
         "Content-Security-Policy": f"default-src 'none'; script-src {_hash('script', html)}; style-src "
         f"{_hash('style', html)}; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -206,14 +169,42 @@ def page() -> HTMLResponse:
     return HTMLResponse(html, headers=headers)
 
 
-def _hash(tag: str, html: str) -> str:
-    (body,) = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.S)
+def _hash(element: str, html: str) -> str:
+    (body,) = re.findall(f"<{element}[^>]*>(.*?)</{element}>", html, re.S)
     return f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
 
 
-def create_app(routes: Sequence[Route], limits: Limits, cors: str | None = None) -> FastAPI:
+@dataclass
+class _Text:
+    """A text of a request in LibreTranslate's format, and what becomes of it."""
+
+    text: str
+    markup: Markup | None = None  # of HTML
+    run: ServedRun | None = None  # none: the text is in the language to translate into already
+    detected: Detected | None = None
+    lines: Sequence[Line] = ()
+
+    @property
+    def parts(self) -> list[str]:
+        """What is to be translated of it."""
+        return [self.text] if self.markup is None else [part.text for part in self.markup.texts]
+
+    def translations(self) -> list[str]:
+        """Return the best of each line, then the second best where there is one, and so on; of HTML, only the best."""
+        if self.run is None:
+            return [self.text]
+        if self.markup is not None:  # its parts are a line each
+            return [self.markup.filled([(line.translation.text, line.links) for line in self.lines])]
+        candidates = [line.translation.candidates for line in self.lines]
+        return [
+            "\n".join(of_line[min(rank, len(of_line) - 1)].text for of_line in candidates)
+            for rank in range(max(map(len, candidates)))
+        ]
+
+
+def create_app(runs: Sequence[ServedRun], limits: Limits, cors: str | None = None) -> FastAPI:
     """Create the application that serves the given runs, also to web pages of the origin `cors`, or `*` for any."""
-    service = Service(routes, limits)
+    service = Service(runs, limits)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -273,18 +264,15 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
     @app.post("/detect", openapi_extra=_takes(DetectRequest, _JSON, _URLENCODED))
     async def detect_language(request: Request) -> JSONResponse:
         """Tell by its letters which of the languages a text is in, as in LibreTranslate; none if none fits."""
-        found = detect((await read(request, DetectRequest)).q, service.languages)
-        return JSONResponse([found._asdict()] if found else [])
+        detected = detect((await read(request, DetectRequest)).q, service.languages)
+        return JSONResponse([detected._asdict()] if detected else [])
 
-    @app.get("/spec")
-    async def specification() -> dict[str, Any]:
-        """What /openapi.json says, at the place where LibreTranslate has it."""
-        return app.openapi()
+    app.add_api_route("/spec", app.openapi, description="What /openapi.json says, where LibreTranslate has it.")
 
     @app.get("/frontend/settings")
     async def frontend_settings() -> dict[str, Any]:
         """Settings for LibreTranslate's clients."""
-        first = service.routes[0]
+        first = service.runs[0]
         return {
             "charLimit": limits.max_chars,
             "frontendTimeout": 500,
@@ -301,16 +289,16 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         """Runs and limits, for the page."""
         served = [
             {
-                "name": route.name,
-                "source": route.src_lang,
-                "target": route.tgt_lang,
-                "beam": route.beam,
-                "examples": route.examples,
-                "tags": route.kinds,
+                "name": run.name,
+                "source": run.src_lang,
+                "target": run.tgt_lang,
+                "beam": run.beam,
+                "examples": run.examples,
+                "tags": run.tags,
             }
-            for route in service.routes
+            for run in service.runs
         ]
-        return {"runs": served, "max_chars": limits.max_chars, "max_texts": limits.max_texts, "max_beam": MOST_BEAM}
+        return {"runs": served, "max_chars": limits.max_chars, "max_texts": limits.max_texts, "max_beam": MAX_BEAM}
 
     @app.post("/translate", openapi_extra=_takes(LibreTranslateRequest, _JSON, _URLENCODED))
     async def translate(request: Request) -> JSONResponse:
@@ -320,47 +308,36 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         the translation lacks, `far`, whether the model is unsure, and `lost_tags`.
         """
         asked = await read(request, LibreTranslateRequest)
-        texts = [asked.q] if isinstance(asked.q, str) else asked.q
-        marked: list[Markup | None] = [None] * len(texts)
+        given = [asked.q] if isinstance(asked.q, str) else asked.q
+        texts = [_Text(text) for text in given]
         if asked.format == "html":
             try:  # in a thread: the parser takes seconds for what is hardly HTML
-                marked = await asyncio.to_thread(lambda: [*map(Markup, texts)])
+                texts = await asyncio.to_thread(lambda: [_Text(text, Markup(text)) for text in given])
             except ValueError as error:
                 raise HTTPException(400, str(error)) from None
-        parts = [
-            [text] if markup is None else [part.text for part in markup.texts]
-            for text, markup in zip(texts, marked, strict=True)
-        ]
-        service.refuse_too_much([part for of_text in parts for part in of_text])
-        chosen = [service.route(" ".join(of_text), asked.source, asked.target) for of_text in parts]
-        pairs = [(route, part) for (route, _), of_text in zip(chosen, parts, strict=True) for part in of_text if route]
-        has_tags = any(part.has_tags for markup in marked if markup for part in markup.texts)
-        answer = service.translate(pairs, Options(n_best=1 + asked.alternatives, links=has_tags, tag=asked.tag))
+        service.refuse_too_much([part for text in texts for part in text.parts])
+        for text in texts:
+            text.run, text.detected = service.choose_if_needed(" ".join(text.parts), asked.source, asked.target)
+        chosen = [(text.run, part) for text in texts if text.run for part in text.parts]
+        has_tags = any(part.has_tags for text in texts if text.markup for part in text.markup.texts)
+        answer = service.translate(chosen, Options(n_best=1 + asked.alternatives, links=has_tags, tag=asked.tag))
         answers = iter(await while_awaited(request, answer, limits.timeout_s))
-        of_each = [
-            [line for _ in of_text for line in next(answers)] if route else []
-            for (route, _), of_text in zip(chosen, parts, strict=True)
-        ]
-        found: list[list[str]] = []  # the best of each text, and its alternatives
-        for (route, _), text, markup, lines in zip(chosen, texts, marked, of_each, strict=True):
-            if route is None:  # it is in the language to translate into already
-                found.append([text])
-            elif markup is None:
-                found.append(_joined(lines))
-            else:  # its texts are a line each
-                found.append([markup.filled([(line.translation.text, line.links) for line in lines])])
-        fields: dict[str, list[Any]] = {"translatedText": [best for best, *_ in found]}
+        for text in texts:
+            text.lines = [line for _ in (text.parts if text.run else ()) for line in next(answers)]
+        translations = [text.translations() for text in texts]
+        fields: dict[str, list[Any]] = {"translatedText": [best for best, *_ in translations]}
         if asked.alternatives:
-            fields["alternatives"] = [others for _, *others in found]
+            fields["alternatives"] = [others for _, *others in translations]
         if asked.source.lower() == AUTO:
-            fields["detectedLanguage"] = [detected and detected._asdict() for _, detected in chosen]
-        if any(markup and markup.lost for markup in marked):
-            fields["lost_tags"] = [sorted(markup.lost) if markup else [] for markup in marked]
-        dropped = [[address for line in lines for address in line.translation.dropped] for lines in of_each]
-        far = [any(line.translation.is_far for line in lines) for lines in of_each]
-        fields |= {name: values for name, values in (("dropped", dropped), ("far", far)) if any(values)}
-        one = isinstance(asked.q, str)
-        return JSONResponse({name: values[0] if one else values for name, values in fields.items()})
+            fields["detectedLanguage"] = [text.detected and text.detected._asdict() for text in texts]
+        notices: dict[str, list[Any]] = {
+            "lost_tags": [sorted(text.markup.lost) if text.markup else [] for text in texts],
+            "dropped": [[address for line in text.lines for address in line.translation.dropped] for text in texts],
+            "far": [any(line.translation.is_far for line in text.lines) for text in texts],
+        }
+        fields |= {name: values for name, values in notices.items() if any(values)}
+        is_list = not isinstance(asked.q, str)
+        return JSONResponse({name: values if is_list else values[0] for name, values in fields.items()})
 
     @app.post("/api/translate", openapi_extra=_takes(PageRequest, _JSON))
     async def translate_for_page(request: Request) -> JSONResponse:
@@ -369,27 +346,18 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         if asked.beam is not None and asked.n_best > asked.beam:
             raise HTTPException(400, f"beam={asked.beam} is less than n_best={asked.n_best}: give beam={asked.n_best}")
         service.refuse_too_much([asked.text])
-        route, _ = service.choose(asked.text, asked.source, asked.target, asked.run)
+        run, _ = service.choose(asked.text, asked.source, asked.target, asked.run)
         begin = time.perf_counter()
         options = Options(asked.beam, asked.n_best, asked.attention, tag=asked.tag)
-        answer = service.translate([(route, asked.text)], options)
+        answer = service.translate([(run, asked.text)], options)
         (lines,) = await while_awaited(request, answer, limits.timeout_s)
         seconds = round(time.perf_counter() - begin, _DIGITS)
-        fields = {"run": route.name, "source": route.src_lang, "target": route.tgt_lang, "seconds": seconds}
+        fields = {"run": run.name, "source": run.src_lang, "target": run.tgt_lang, "seconds": seconds}
         return JSONResponse(fields | {"sentences": list(_sentence_fields(lines))})
 
 
 def _language(code: str) -> dict[str, Any]:
     return {"code": code, "name": language_name(code)}
-
-
-def _joined(lines: Sequence[Line]) -> list[str]:
-    """Join lines to texts: the best of each line, then the second best where there is one, and so on."""
-    candidates = [line.translation.candidates for line in lines]
-    return [
-        "\n".join(found[min(rank, len(found) - 1)].text for found in candidates)
-        for rank in range(max(map(len, candidates)))
-    ]
 
 
 def _sentence_fields(lines: Sequence[Line]) -> Iterator[dict[str, Any]]:
@@ -418,7 +386,7 @@ def _sentence_fields(lines: Sequence[Line]) -> Iterator[dict[str, Any]]:
             }
 
 
-def _takes(model: type[BaseModel], *kinds: str) -> dict[str, Any]:
+def _takes(model: type[BaseModel], *media_types: str) -> dict[str, Any]:
     """Describe the body of a request in OpenAPI terms."""
     schema = model.model_json_schema()
-    return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
+    return {"requestBody": {"required": True, "content": {name: {"schema": schema} for name in media_types}}}

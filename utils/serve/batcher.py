@@ -1,4 +1,4 @@
-"""Batching of texts that arrive within milliseconds of each other: one worker thread, and a bounded queue."""
+"""How requests are batched: texts that arrive within milliseconds, a bounded queue, and one worker thread."""
 
 import asyncio
 from bisect import bisect_right
@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from typing import Generic, Self, TypeVar
 
-OptionsT = TypeVar("OptionsT", bound=Hashable)
-FoundT = TypeVar("FoundT")
+from config.search import Limits
 
+OptionsT = TypeVar("OptionsT", bound=Hashable)
+ResultT = TypeVar("ResultT")
 
 # About what a character takes, thrice; it decides how long a long request lets short ones pass.
 _CHARACTER_S = 0.003
@@ -19,12 +20,12 @@ _SHORT = 50  # characters; shorter texts take about as long
 
 
 @dataclass(eq=False)
-class _Job(Generic[OptionsT, FoundT]):
+class _Job(Generic[OptionsT, ResultT]):
     texts: Sequence[str]
     options: OptionsT
-    found: asyncio.Future[list[FoundT]]  # done when nobody waits for it any more
-    since: float  # arrival time, by the clock of the event loop
-    results: list[FoundT] = field(default_factory=list)
+    answer: asyncio.Future[list[ResultT]]  # done when nobody waits for it any more
+    arrival: float  # by the clock of the event loop, in seconds
+    results: list[ResultT] = field(default_factory=list)
     n_begun: int = 0  # texts that have been given to the worker
 
     @property
@@ -37,36 +38,28 @@ class _Job(Generic[OptionsT, FoundT]):
         return _CHARACTER_S * sum(max(_SHORT, len(text)) for text in self.rest)
 
 
-_Part = tuple[_Job[OptionsT, FoundT], Sequence[str]]  # a job, and those of its texts that are in a batch
+_Part = tuple[_Job[OptionsT, ResultT], Sequence[str]]  # a job, and those of its texts that are in a batch
 
 
-class Batcher(Generic[OptionsT, FoundT]):
+class Batcher(Generic[OptionsT, ResultT]):
     """Collects texts from many requests; use it in an `async with` block, which finishes queued texts on exit.
 
     Args:
         work: processes texts with the same options, in a separate thread; returns a result for each, in order.
-        batch_texts: most texts in a batch.
-        batch_chars: most characters in a batch, which cannot be given up; a longer text has one for itself.
-        collect_s: seconds that a text may wait for others while the worker is idle.
-        queue_texts: most texts in the queue.
+        limits: of a batch, which cannot be given up, and of the queue.
         on_batch: called with the number of texts in each batch.
         weight: how many times the usual a text takes with some options: a batch has fewer of these.
     """
 
     def __init__(
         self,
-        work: Callable[[Sequence[str], OptionsT], Sequence[FoundT]],
-        batch_texts: int,
-        batch_chars: int,
-        collect_s: float,
-        queue_texts: int,
+        work: Callable[[Sequence[str], OptionsT], Sequence[ResultT]],
+        limits: Limits,
         on_batch: Callable[[int], object] = lambda _: None,
         weight: Callable[[OptionsT], int] = lambda _: 1,
     ) -> None:
-        self._work, self._on_batch, self._weight = work, on_batch, weight
-        self._batch_texts, self._batch_chars = batch_texts, batch_chars
-        self._collect_s, self._queue_texts = collect_s, queue_texts
-        self._jobs: list[_Job[OptionsT, FoundT]] = []
+        self._work, self._limits, self._on_batch, self._weight = work, limits, on_batch, weight
+        self._jobs: list[_Job[OptionsT, ResultT]] = []
         self._changed = asyncio.Event()
         self._is_closing = False
 
@@ -85,73 +78,75 @@ class Batcher(Generic[OptionsT, FoundT]):
         """Number of texts in the queue."""
         return sum(len(job.rest) for job in self._waiting())
 
-    def enter(self, texts: Sequence[str], options: OptionsT) -> asyncio.Future[list[FoundT]]:
+    def enter(self, texts: Sequence[str], options: OptionsT) -> asyncio.Future[list[ResultT]]:
         """Queue the texts of a request, or raise `QueueFull`; cancelling the future takes them out again."""
-        if self._is_closing or self.n_waiting() + len(texts) > self._queue_texts:
+        if self._is_closing or self.n_waiting() + len(texts) > self._limits.queue_texts:
             raise asyncio.QueueFull
         loop = asyncio.get_running_loop()
-        job: _Job[OptionsT, FoundT] = _Job(texts, options, loop.create_future(), loop.time())
+        job: _Job[OptionsT, ResultT] = _Job(texts, options, loop.create_future(), loop.time())
         if not texts:
-            job.found.set_result([])
+            job.answer.set_result([])
         self._jobs.append(job)
         self._changed.set()
-        return job.found
+        return job.answer
 
-    def _waiting(self) -> list[_Job[OptionsT, FoundT]]:
-        self._jobs = [job for job in self._jobs if not job.found.done()]
+    def _waiting(self) -> list[_Job[OptionsT, ResultT]]:
+        self._jobs = [job for job in self._jobs if not job.answer.done()]
         return [job for job in self._jobs if job.rest]
 
     async def _work_through(self) -> None:
         while batch := await self._next_batch():
             await self._translate(batch)
 
-    async def _next_batch(self) -> list[_Part[OptionsT, FoundT]]:
+    async def _next_batch(self) -> list[_Part[OptionsT, ResultT]]:
         """Wait for texts with the same options; none once the batcher is closing and empty."""
-        loop = asyncio.get_running_loop()
+        loop, limits = asyncio.get_running_loop(), self._limits
         while True:
             waiting = self._waiting()
             if not waiting and self._is_closing:
                 return []
-            patience = waiting[0].since + self._collect_s - loop.time() if waiting else None
-            if patience is not None and (patience <= 0 or self._is_closing or self.n_waiting() >= self._batch_texts):
+            patience = waiting[0].arrival + limits.collect_ms / 1000 - loop.time() if waiting else None
+            if patience is not None and (patience <= 0 or self._is_closing or self.n_waiting() >= limits.batch_texts):
                 return self._take(waiting)
             self._changed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), patience)
 
-    def _take(self, waiting: list[_Job[OptionsT, FoundT]]) -> list[_Part[OptionsT, FoundT]]:
+    def _take(self, waiting: list[_Job[OptionsT, ResultT]]) -> list[_Part[OptionsT, ResultT]]:
         """Take a batch: a request passes earlier ones that are longer, until they have waited for as much longer."""
 
-        def due(job: _Job[OptionsT, FoundT]) -> float:
-            return job.since + job.seconds * self._weight(job.options)
+        def due(job: _Job[OptionsT, ResultT]) -> float:
+            return job.arrival + job.seconds * self._weight(job.options)
 
         first, *others = sorted(waiting, key=due)
-        room, chars = (most // self._weight(first.options) for most in (self._batch_texts, self._batch_chars))
-        taken = []
+        weight = self._weight(first.options)
+        room, chars = self._limits.batch_texts // weight, self._limits.batch_chars // weight
+        batch = []
         for job in (first, *others):
             n = min(room, bisect_right([*accumulate(map(len, job.rest))], chars))
             if job is first or (job.options == first.options and n == len(job.rest)):
                 texts = job.rest[: max(1, n)]
                 room, chars = room - len(texts), chars - sum(map(len, texts))
                 job.n_begun += len(texts)
-                taken.append((job, texts))
-        return taken
+                batch.append((job, texts))
+        return batch
 
-    async def _translate(self, batch: Sequence[_Part[OptionsT, FoundT]]) -> None:
+    async def _translate(self, batch: Sequence[_Part[OptionsT, ResultT]]) -> None:
         texts, options = [text for _, part in batch for text in part], batch[0][0].options
         self._on_batch(len(texts))
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, texts, options)
+            worked = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, texts, options)
         except Exception as error:  # whatever it is, only the request that caused it gets it as its answer
-            if len(batch) > 1:
-                for one in batch:
-                    if not one[0].found.done():  # nobody has given up by now
-                        await self._translate([one])
-            elif not batch[0][0].found.done():
-                batch[0][0].found.set_exception(error)
+            for job, part in batch:
+                if job.answer.done():  # it has been given up
+                    continue
+                if len(batch) > 1:
+                    await self._translate([(job, part)])
+                else:
+                    job.answer.set_exception(error)
             return
-        each = iter(found)
+        results = iter(worked)
         for job, part in batch:
-            job.results += islice(each, len(part))
-            if len(job.results) == len(job.texts) and not job.found.done():
-                job.found.set_result(job.results)
+            job.results += islice(results, len(part))
+            if len(job.results) == len(job.texts) and not job.answer.done():
+                job.answer.set_result(job.results)

@@ -16,7 +16,7 @@ from utils.command import Log, aligned
 from utils.config import MaskedLanguageConfig
 from utils.dataset.corpus import Split
 from utils.dataset.masked import MaskedText, masked_examples
-from utils.evaluation.judge import masked_accuracy
+from utils.evaluation.validation import masked_accuracy
 from utils.export.hugging_face import WordPieceTokenizer, load_hugging_face_bert
 from utils.load import load_bert
 from utils.search.forced import AttentionMap
@@ -50,7 +50,7 @@ class MaskedLanguageTask(MonolingualTask):
             return MaskedText(self.corpus.tokens(split, self.tokenizer, log), self.tokenizer, config.masking)
 
         seeds: dict[Split, int] = {"train": config.training.seed, "dev": _HELD_OUT_SEED, "test": _HELD_OUT_SEED}
-        self.learn_from(*(self.cut(text(split), seed, masked_examples) for split, seed in seeds.items()))
+        self.learn_from(*(self.bucket_sampler(text(split), seed, masked_examples) for split, seed in seeds.items()))
 
     def scored_by(self) -> Sequence[object]:
         """Return the text, and how it is masked."""
@@ -144,11 +144,11 @@ class MaskFiller(NamedTuple):
         """
         if self.space is None or len(ids) + ids.count(self.mask) > self.window:
             return [*ids]
-        found = iter(fill_in(self.net, ids, self.mask, 1))
+        guesses = iter(fill_in(self.net, ids, self.mask, 1))
         return [
             token
             for i in ids
-            for token in ((self.space, i) if i == self.mask and next(found)[0].token == self.space else (i,))
+            for token in ((self.space, i) if i == self.mask and next(guesses)[0].token == self.space else (i,))
         ]
 
     def _behind_mask(self, part: str) -> list[int]:
@@ -173,7 +173,7 @@ class MaskFiller(NamedTuple):
         """Fill in the masks of a text, with `top` candidates for each."""
         ids = self.spaced(self.ids(text))
         candidates = fill_in(self.net, ids, self.mask, top, self.silent)
-        best = (found[0].token for found in candidates)
+        best = (guesses[0].token for guesses in candidates)
         filled = [next(best) if i == self.mask else i for i in ids]
         return Filled(ids, candidates, self.tokenizer.decode([filled])[0])
 
@@ -199,10 +199,10 @@ def fill_in(
     read = torch.tensor([ids], device=device)
     probs = net.head(net.bert(read)[read == mask]).float().softmax(-1)
     probs[:, list(never)] = -1.0
-    found = probs.topk(min(top, probs.size(1) - len(set(never))))
+    likeliest = probs.topk(min(top, probs.size(1) - len(set(never))))
     return [
         [TokenGuess(token, p) for token, p in zip(tokens, row, strict=True)]
-        for tokens, row in zip(found.indices.tolist(), found.values.tolist(), strict=True)
+        for tokens, row in zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
     ]
 
 
@@ -218,5 +218,5 @@ def show_bert_attention(filler: MaskFiller, text: str, name: str, path: Path) ->
     with recorded_weights([cast(EncoderBlock, block).self_attention for block in bert.encoder]) as layers:
         bert(torch.tensor([filled.ids], device=next(bert.parameters()).device))
     tokens = [filler.shown(token) for token in filled.ids]
-    found = AttentionMap(tokens, tokens, {"self": [weights[0].float().cpu() for weights in layers]})
-    show_map(found, Pair(text, filled.text, filler.language, filler.language, name), path)
+    attention = AttentionMap(tokens, tokens, {"self": [weights[0].float().cpu() for weights in layers]})
+    show_map(attention, Pair(text, filled.text, filler.language, filler.language, name), path)

@@ -18,7 +18,7 @@ from utils.dataset.batch import BucketSampler
 from utils.dataset.ids import TokenArray, cached_tokenizer
 from utils.dataset.labelled import LabelledBatch, LabelledText, LabelNames, fingerprint, labelled_examples, text_pairs
 from utils.dataset.text import read_lines
-from utils.evaluation.judge import class_accuracy
+from utils.evaluation.validation import class_accuracy
 from utils.load import Labelling, TrainedClassifier, load_bert, pretrained_shape
 from utils.task.task import HeldOut, Task
 from utils.text.tokenizer import load_tokenizers
@@ -56,9 +56,9 @@ class ClassificationTask(Task):
         self.reads = {"text": (tokenizer, data.text)}
         self.sizes = {"source": len(tokenizer), "labels": len(labels)}
         text = f"{data.text.parent.name}, {len(labels)} labels"
-        self.about = {"task": config.task, "text": text, "fingerprint": self.fingerprint}
+        self.identity = {"task": config.task, "text": text, "fingerprint": self.fingerprint}
         texts = (LabelledText.cached(*pair, labels, tokenizer, log) for pair in files)
-        self.learn_from(*(self.cut(text, config.training.seed, labelled_examples) for text in texts))
+        self.learn_from(*(self.bucket_sampler(text, config.training.seed, labelled_examples) for text in texts))
 
     def build(self) -> BertClassifier:
         """Build a BERT, initialised from another run if requested, with a classification head."""
@@ -92,8 +92,8 @@ def classify(classifier: TrainedClassifier, text: str, top: int) -> list[Guess]:
     config, (tokenizer, labels), net = classifier
     ids = [BOS_ID, *tokenizer.encode([text])[0][: config.batch.max_tokens - 2], EOS_ID]
     probs = net(torch.tensor([ids], device=next(net.parameters()).device))[0].float().softmax(-1)
-    found = probs.topk(min(top, len(labels)))
-    return [Guess(labels[i], p) for i, p in zip(found.indices.tolist(), found.values.tolist(), strict=True)]
+    likeliest = probs.topk(min(top, len(labels)))
+    return [Guess(labels[i], p) for p, i in zip(*(values.tolist() for values in likeliest), strict=True)]
 
 
 def labelled_batches(classifier: TrainedClassifier, texts: Path, labels: Path) -> list[LabelledBatch]:
@@ -102,9 +102,9 @@ def labelled_batches(classifier: TrainedClassifier, texts: Path, labels: Path) -
     lines, numbers = read_lines(texts), names.numbers(labels)
     if len(lines) != len(numbers):
         raise ValueError(f"{texts} has {len(lines):,} lines but {labels} has {len(numbers):,}: give a label for each")
-    read = LabelledText(TokenArray.of(tokenizer.encode(lines), len(tokenizer)), numbers)
+    text = LabelledText(TokenArray.of(tokenizer.encode(lines), len(tokenizer)), numbers)
     batch = config.batch
-    return BucketSampler(read, batch.tokens_per_batch, batch.max_tokens, examples=labelled_examples).all()
+    return BucketSampler(text, batch.tokens_per_batch, batch.max_tokens, examples=labelled_examples).all()
 
 
 @torch.inference_mode()
@@ -123,9 +123,9 @@ def summary(taken: Int[Tensor, "C C"], labels: Sequence[str]) -> list[str]:
     lines = [f"accuracy {100 * right / n_texts:.2f} % of {n_texts:,} texts"]
     wrong = taken.clone().fill_diagonal_(0).flatten()
     counts, places = wrong.sort(descending=True, stable=True)
-    most = [
+    confusions = [
         f"{labels[place // len(labels)]} taken for {labels[place % len(labels)]} ({count:,})"
         for count, place in zip(counts[:_CONFUSIONS].tolist(), places[:_CONFUSIONS].tolist(), strict=True)
         if count
     ]
-    return [*lines, f"most often confused: {', '.join(most)}"] if most else lines
+    return [*lines, f"most often confused: {', '.join(confusions)}"] if confusions else lines

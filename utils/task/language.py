@@ -22,7 +22,7 @@ from utils.config import LanguageConfig
 from utils.dataset.corpus import Split
 from utils.dataset.monolingual import StreamSampler, prepare_monolingual
 from utils.device import autocast, resolve_precision
-from utils.evaluation.judge import word_perplexity
+from utils.evaluation.validation import word_perplexity
 from utils.load import TrainedLanguageModel
 from utils.run import titles
 from utils.search.constraint import next_log_probs
@@ -69,24 +69,24 @@ _TEXT = 1  # the number of the only text; `sample` has one for each source
 def generate(
     model: TransformerXL,
     prompt: Sequence[int],
-    most: int,
+    max_tokens: int,
     sentences: int = 1,
     sampling: SamplingConfig | None = None,
     memory_length: int | None = None,
 ) -> list[list[int]]:
     """Return the tokens of each continuation of a prompt (<s> first, where a document begins), read once for all.
 
-    A continuation ends after so many `sentences`, with their </s>, or after `most` tokens. Without `sampling` there is
+    A continuation ends after so many `sentences`, with their </s>, or after `max_tokens`. Without `sampling` there is
     one, by greedy search; without `memory_length` as many positions are remembered as in training.
     """
     device = next(model.parameters()).device
     n = 1 if sampling is None else sampling.n_samples
-    draws = None if sampling is None else uniform_draws(sampling, [_TEXT], most)[0].to(device)
-    found: list[list[int]] = [[] for _ in range(n)]
+    draws = None if sampling is None else uniform_draws(sampling, [_TEXT], max_tokens)[0].to(device)
+    generated: list[list[int]] = [[] for _ in range(n)]
     hidden, memory = model(torch.tensor([prompt], device=device), model.start(1, device), memory_length=memory_length)
     logits = model.output(hidden[:, -1]).expand(n, -1)
     alive, memory = list(range(n)), memory.select(torch.zeros(n, dtype=torch.long, device=device))
-    for t in range(most):
+    for t in range(max_tokens):
         log_probs = next_log_probs(logits)
         if sampling is None or draws is None:
             tokens = log_probs.argmax(-1)
@@ -94,21 +94,21 @@ def generate(
             likely, numbers = candidates(log_probs, sampling)
             tokens = numbers.gather(-1, inverse_cdf(likely.softmax(-1), draws[alive, t])[:, None])[:, 0]
         for row, token in zip(alive, tokens.tolist(), strict=True):
-            found[row].append(token)
-        stay = [place for place, row in enumerate(alive) if found[row].count(EOS_ID) < sentences]
-        if not stay or t + 1 == most:
+            generated[row].append(token)
+        stay = [place for place, row in enumerate(alive) if generated[row].count(EOS_ID) < sentences]
+        if not stay or t + 1 == max_tokens:
             break
         if len(stay) < len(alive):
             alive, rows = [alive[place] for place in stay], torch.tensor(stay, device=device)
             tokens, memory = tokens[rows], memory.select(rows)
         logits, memory = model.step(tokens, memory, memory_length)
-    return found
+    return generated
 
 
 def continuations(
     trained: TrainedLanguageModel,
     prompt: str,
-    most: int,
+    max_tokens: int,
     sentences: int,
     sampling: SamplingConfig | None,
     memory_length: int | None = None,
@@ -116,14 +116,14 @@ def continuations(
     """Return a prompt followed by what the model generates, each continuation on one line; as in `generate`.
 
     The prompt is the beginning of a document, and may be empty or end in the middle of a sentence, whose end counts.
-    Without `memory_length`, the most positions are remembered that a token had before it in training.
+    Without `memory_length`, as many positions are remembered as a token had before it in training, at most.
     """
     config, tokenizer, net = trained
     if memory_length is None:
         memory_length = config.model.memory_length + config.batch.segment_length - 1
     ids = [BOS_ID, *tokenizer.encode([prompt])[0]]
-    found = generate(net, ids, most, sentences, sampling, memory_length)
-    return tokenizer.decode([[*ids, *more] for more in found])
+    generated = generate(net, ids, max_tokens, sentences, sampling, memory_length)
+    return tokenizer.decode([[*ids, *continuation] for continuation in generated])
 
 
 # What a language model's memory is worth: perplexity of a text by the length of the memory.
@@ -152,14 +152,14 @@ def perplexity_by_memory(
 
     for memory_length in memory_lengths:
         bar = tqdm(batches, desc=f"memory {memory_length}", unit=" segments", disable=None, leave=False)
-        memory, found = model.net.start(1, device), list[Tensor]()
+        memory, losses = model.net.start(1, device), list[Tensor]()
         with torch.inference_mode(), autocast(device, precision):
             for batch in (batch.to(device) for batch in bar):
                 hidden, memory = model.net(batch.ids, memory, batch.document, memory_length)
                 real = batch.target != PAD_ID
                 logits = model.net.output(hidden[real]).float()
-                found.append(F.cross_entropy(logits, batch.target[real], reduction="none"))
-        nats = torch.cat(found).cpu()
+                losses.append(F.cross_entropy(logits, batch.target[real], reduction="none"))
+        nats = torch.cat(losses).cpu()
         loss = nats.mean().item()
         yield Remembered(memory_length, perplexity(loss), by_word(loss).scores["word_ppl"]), nats
 
@@ -187,10 +187,10 @@ def effective_memory(losses: Mapping[int, Float[Tensor, " N"]], hardest: float) 
     return lengths[-1]
 
 
-def draw_memory(found: Mapping[str, Sequence[Remembered]], picture: Path) -> None:
+def draw_memory(results: Mapping[str, Sequence[Remembered]], picture: Path) -> None:
     """Draw word perplexity against memory length, one line per model, as a PNG."""
     with sheet(picture, (7, 4.5), dpi=120) as (axes,):
-        for title, points in zip(titles(list(found)), found.values(), strict=True):
+        for title, points in zip(titles(list(results)), results.values(), strict=True):
             axes.plot([p.memory_length for p in points], [p.word_ppl for p in points], marker="o", label=title)
         axes.set_xscale("symlog", base=2, linthresh=8)
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")

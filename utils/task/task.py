@@ -36,9 +36,9 @@ from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, load_toke
 from utils.training.checkpoint import FORMAT, changed_settings, difference, read_n_averaged
 from utils.training.distributed import Processes
 from utils.training.loss import Objective
-from utils.training.muon import hidden_matrices
-from utils.training.plan import Progress
+from utils.training.optimizer import Optimizer
 from utils.training.report import Observer, Validate, Validation
+from utils.training.schedule import Progress
 
 HeldOut = Literal["dev", "test"]
 Weights = Callable[[], AbstractContextManager[None]]  # within the block, a network has those that are to be used
@@ -62,7 +62,7 @@ class Task(ABC):
     scoring: str  # hash of `scored_by`: scores of another one do not compare
     vocabulary: Vocabulary
     reads: dict[str, tuple[Tokenizer, Path]]  # sides of the training text, and what reads each
-    about: dict[str, object]  # what is written beside the scores of the test text
+    identity: dict[str, object]  # of task and texts, written beside the scores of the test text
     held_out: dict[HeldOut, Sequence[Any]]  # batches of the texts to validate and to test on
 
     def learn_from(self, train: Sampler[Any], dev: Sampler[Any], test: Sampler[Any]) -> None:
@@ -70,11 +70,11 @@ class Task(ABC):
         self.sampler, self.held_out = train, {"dev": dev.all(), "test": test.all()}
         self.scoring = cache_key(*self.scored_by())
 
-    def cut(self, text: Any, seed: int, examples: ExamplesOf = pair_examples) -> BucketSampler:
+    def bucket_sampler(self, text: Any, seed: int, examples: ExamplesOf = pair_examples) -> BucketSampler:
         """Return what splits a text into batches, as the settings say."""
         batch = self.config.batch
-        most = batch.tokens_per_batch, batch.max_tokens
-        return BucketSampler(text, *most, seed, batch.length_multiple, batch.sentences_per_batch, examples)
+        n_tokens, multiple, n_sentences = batch.tokens_per_batch, batch.length_multiple, batch.sentences_per_batch
+        return BucketSampler(text, n_tokens, batch.max_tokens, seed, multiple, n_sentences, examples)
 
     def vocabularies(self) -> Sequence[Vocabulary]:
         """Return all that is saved in the folder of a run besides its settings."""
@@ -139,7 +139,7 @@ class MonolingualTask(Task):
         self.fingerprint, self.dev = self.corpus.fingerprint(), [self.corpus.dev]
         self.reads = {"text": (self.tokenizer, self.corpus.train)}
         text = f"{self.corpus.name} {self.corpus.language}"
-        self.about = {"task": config.task, "text": text, **facts(self.fingerprint, self.corpus.rebuilt)}
+        self.identity = {"task": config.task, "text": text, **facts(self.fingerprint, self.corpus.rebuilt)}
 
 
 def prepare(config: AnyConfig, source: Path | None, log: Log) -> Task:
@@ -165,18 +165,18 @@ def prepare(config: AnyConfig, source: Path | None, log: Log) -> Task:
 
 def settle_precision(task: Task, device: torch.device, resumes: bool, processes: Processes, log: Log) -> None:
     """Put the precision that all processes train in into the settings; say why, and whether another would be faster."""
-    plan, d_model = task.config.training, task.config.model.d_model
-    chosen = processes.broadcast(resolve_precision(plan.precision, device, d_model, learning=True))
-    if device.type == "cpu" and (resumes or plan.precision == "auto"):
+    training, d_model = task.config.training, task.config.model.d_model
+    chosen = processes.broadcast(resolve_precision(training.precision, device, d_model, learning=True))
+    if device.type == "cpu" and (resumes or training.precision == "auto"):
         of_bf16 = speedup("bf16", d_model, learning=True)
         log(f"Training in {chosen}: measured here, bf16 is {of_bf16:.1f} times as fast as fp32 at d_model={d_model}")
         faster = "bf16" if of_bf16 >= WORTH_IT else "fp32" if of_bf16 < 1 else chosen
         if faster != chosen:
             log(f"  --training.precision {faster} would be faster; numbers would differ by rounding")
-    task.config = replace(task.config, training=replace(plan, precision=chosen))
+    task.config = replace(task.config, training=replace(training, precision=chosen))
 
 
-_MOST_UNKNOWN = 0.2  # of the tokens; whole words that are rare may be a tenth
+_MAX_UNKNOWN = 0.2  # of the tokens; whole words that are rare may be a tenth
 
 
 def refuse_unknown(task: Task, source: Path | None, log: Log) -> None:
@@ -185,7 +185,7 @@ def refuse_unknown(task: Task, source: Path | None, log: Log) -> None:
     for side, (tokenizer, text) in task.reads.items():
         ids = [i for line in tokenizer.encode([*islice(lines_of(text), BLOCK)]) for i in line]
         shares[side] = share = ids.count(UNK_ID) / max(1, len(ids))
-        if share > _MOST_UNKNOWN:
+        if share > _MAX_UNKNOWN:
             remedy = "raise --tokenizer.vocab_size or --tokenizer.character_coverage, or lower --tokenizer.min_freq"
             if source is not None:
                 remedy = f"it was learned for {source}; train a new run, whose vocabulary is learned from your text"
@@ -210,7 +210,7 @@ def write_scores(task: Task, net: nn.Module, test: Validation, progress: Progres
     result = {
         "name": config.name,
         "seed": config.training.seed,
-        **task.about,
+        **task.identity,
         "parameters": sum(p.numel() for p in net.parameters()),
         "best_step": progress.best_step,
         "steps": progress.step,
@@ -227,7 +227,7 @@ def write_scores(task: Task, net: nn.Module, test: Validation, progress: Progres
     write_json(folder / TEST, result)
 
 
-def describe(task: Task, net: nn.Module, epoch: Epoch, n_updates: int, n_processes: int) -> str:
+def describe(task: Task, net: nn.Module, optimizer: Optimizer, epoch: Epoch, n_updates: int, n_processes: int) -> str:
     """Describe what is about to be trained, and on what."""
     config, sizes, n_parameters = task.config, task.sizes, sum(p.numel() for p in net.parameters())
     device = next(net.parameters()).device
@@ -241,8 +241,7 @@ def describe(task: Task, net: nn.Module, epoch: Epoch, n_updates: int, n_process
     )
     if "target" in sizes:
         text += f", {epoch.n_dropped:,} pairs longer than {config.batch.max_tokens} tokens left out"
-    if config.optimizer.kind == "muon":
-        moved = hidden_matrices(net)
-        others = [name for name, p in net.named_parameters() if p.dim() > 1 and p not in moved]
-        text += f"\nMuon moves {len(moved)} matrices, Adam {', '.join(others)} and what is no matrix"
+    if matrices := optimizer.matrices:
+        others = [name for name, p in net.named_parameters() if p.dim() > 1 and p not in matrices]
+        text += f"\nMuon moves {len(matrices)} matrices, Adam {', '.join(others)} and what is no matrix"
     return text

@@ -7,21 +7,20 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from config.model import BertConfig, TransformerConfig
+from config.model import BertConfig
 from config.search import SearchConfig
 from const.token import EOS
 from models.recurrent import EncoderDecoder
-from models.transformer import Transformer
 from utils.command import Log, typed_command
-from utils.config import RecurrentTranslationConfig, TranslationConfig
+from utils.config import TranslationConfig
 from utils.dataset.batch import BucketSampler, Sampler, both_directions, require_positions
 from utils.dataset.check import check_own_text, refuse_other_languages
 from utils.dataset.corpus import Corpus, facts, prepare_corpus
 from utils.dataset.ids import TokenPairs, cached_tokenizers, cached_tokens, training_tokens
 from utils.dataset.text import ParallelFiles, ParallelText, lines_of, read_parallel
 from utils.device import pick_device
-from utils.evaluation.judge import translation_scores
 from utils.evaluation.metric import corpus_metrics, measure
+from utils.evaluation.validation import translation_scores
 from utils.file import write_lines
 from utils.load import Run, build_network, load_bert, pretrained_shape
 from utils.run import ATTENTION, CONFIG, CURVE, TEST, TRANSLATIONS, WATCH_PAGE
@@ -52,15 +51,14 @@ class TranslationTask(Task):
     def __init__(self, config: TranslationConfig, source: Path | None, log: Log) -> None:
         config.training.require_score("bleu", "chrf")
         # a run to start from has the settings, vocabulary and weights of its BERT already
-        is_transformer = isinstance(config.model, TransformerConfig)  # not recurrent, and so may have a BERT
-        self._pretrained = encoder = config.model.init_encoder if source is None and is_transformer else None
+        self._pretrained = encoder = config.model.init_encoder if source is None else None
         _refuse_contradictions(config, encoder)
         if encoder is not None:
             bert = BertConfig(**pretrained_shape(encoder, config.model, config.data.src_lang))
             config = replace(config, model=replace(config.model, bert=bert))
         self.config: TranslationConfig = config
-        plan, batch, data = config.training, config.batch, config.data
-        self.objective = TranslationObjective(plan.label_smoothing, plan.r_drop)
+        training, data = config.training, config.data
+        self.objective = TranslationObjective(training.label_smoothing, training.r_drop)
         refuse_other_languages(data)
         self.corpus = corpus = prepare_corpus(data)
         check_own_text(corpus, log)
@@ -82,36 +80,31 @@ class TranslationTask(Task):
             self.fingerprint += f"-{data.tag}-{data.more_tag}"
         self.sizes = {"source": len(src), "target": len(tgt)}
         direction, tags = "-".join(data.languages), {"tags": text_tags} if text_tags else {}
-        about = {"corpus": corpus.name, "direction": direction, "beam": config.search.beam_size}
-        self.about = {**about, **tags, **facts(corpus.fingerprint(), corpus.rebuilt)}
+        identity = {"corpus": corpus.name, "direction": direction, "beam": config.search.beam_size}
+        self.identity = {**identity, **tags, **facts(corpus.fingerprint(), corpus.rebuilt)}
 
-        sampling, on_a_gpu = config.tokenizer.sampling, pick_device(plan.device).type == "cuda"
+        sampling, on_a_gpu = config.tokenizer.sampling, pick_device(training.device).type == "cuda"
 
         def sampler(corpus: Corpus, vocabulary: TokenizerPair) -> BucketSampler:
-            text = training_tokens(corpus, vocabulary, sampling, plan.seed, log, ahead=on_a_gpu)
-            return self.cut(text, plan.seed)
+            text = training_tokens(corpus, vocabulary, sampling, training.seed, log, ahead=on_a_gpu)
+            return self.bucket_sampler(text, training.seed)
 
         forward = sampler(corpus, self.vocabulary)
         train: Sampler[Any] = forward
         if data.both_directions:
             backward = sampler(corpus.reversed(), self.vocabulary.into(data.src_lang))
-            train = Sampler(lambda n: both_directions(forward.epoch(n), backward.epoch(n), (plan.seed, n)))
+            train = Sampler(lambda n: both_directions(forward.epoch(n), backward.epoch(n), (training.seed, n)))
         dev, test = (cached_tokens(corpus, split, self.vocabulary, log) for split in ("dev", "test"))
         self._require_positions((dev, test), (corpus.dev, corpus.test))
-        self.learn_from(train, *(BucketSampler(pairs, batch.tokens_per_batch) for pairs in (dev, test)))
+        self.learn_from(train, *(BucketSampler(pairs, config.batch.tokens_per_batch) for pairs in (dev, test)))
 
     def _require_positions(self, texts: Iterable[TokenPairs], files: Iterable[ParallelFiles]) -> None:
         """Refuse lines and settings of batches that a learned table of positions has no room for."""
-        model = self.config.model
-        if not isinstance(model, TransformerConfig):
-            return
-        learned = {"model.max_length": model.max_length} if model.positions == "learned" else {}
-        if model.bert is not None:
-            learned["model.bert.max_length"] = model.bert.max_length
-        for option, n_positions in learned.items():
+        for setting, n_positions in self.config.model.learned_positions().items():
+            option = f"model.{setting}"
             for pairs, file in zip(texts, files, strict=True):
                 require_positions(pairs.src, file.src, n_positions, option)
-                if option == "model.max_length":  # a BERT reads the source only
+                if setting == "max_length":  # a BERT reads the source only
                     require_positions(pairs.tgt, file.tgt, n_positions, option)
             self.config.batch.require_positions(n_positions, option)
 
@@ -119,15 +112,14 @@ class TranslationTask(Task):
         """Return the tokenizers and, of a pre-tokenized text, what separates the words of plain text alike."""
         if not self.config.data.is_tokenized:
             return [self.vocabulary]
-        texts = zip(self.config.data.languages, map(lines_of, self.corpus.train), strict=True)
-        learned = [Words.learn(*one) for one in texts]
-        return [self.vocabulary, WordPair(*learned)]
+        sides = map(Words.learn, self.config.data.languages, map(lines_of, self.corpus.train))
+        return [self.vocabulary, WordPair(*sides)]
 
     def build(self) -> EncoderDecoder:
         """Build the network, a Transformer's encoder initialised from another run if requested."""
         net = build_network(self.config, *self.sizes.values())
-        if self._pretrained is not None and isinstance(net, Transformer) and net.bert is not None:
-            net.bert.load_state_dict(load_bert(self._pretrained).net.bert.state_dict())
+        if self._pretrained is not None:
+            net.get_submodule("bert").load_state_dict(load_bert(self._pretrained).net.bert.state_dict())
         return net
 
     def _as_run(self, net: EncoderDecoder) -> Run:
@@ -139,16 +131,16 @@ class TranslationTask(Task):
     def scored_by(self) -> Sequence[object]:
         """Return the text, how much of it is translated, and the signatures of the metrics, which score a sentence."""
         references = read_parallel(self.corpus.dev).tgt[: self.config.training.bleu_sentences]
-        found = measure(references[:1], references[:1], corpus_metrics(self.corpus))
-        return [*super().scored_by(), len(references), *(metric.signature for metric in found)]
+        metrics = measure(references[:1], references[:1], corpus_metrics(self.corpus))
+        return [*super().scored_by(), len(references), *(metric.signature for metric in metrics)]
 
     def scorer(self, net: EncoderDecoder, split: HeldOut) -> Validate:
         """Return what scores translations; on dev, greedy ones of the first sentences."""
         text, search, n_samples = read_parallel(getattr(self.corpus, split)), self.config.search, KEPT
         if split == "dev":
-            plan = self.config.training
+            training = self.config.training
             search = replace(search, beam_size=1, by_sentence=False)
-            text, n_samples = text[: plan.bleu_sentences], plan.n_samples
+            text, n_samples = text[: training.bleu_sentences], training.n_samples
         # with the weights of the moment
         return lambda loss: translation_scores(self._translator(net, search), text, self.corpus, n_samples, loss)
 
@@ -170,8 +162,8 @@ class TranslationTask(Task):
         self._choose_by_sentence(net, log)
         dev, search = read_parallel(self.corpus.dev)[:_ENOUGH_LIKELY], self.config.search
         if len(dev.src) >= _FEWEST_LIKELY:
-            found = self._translator(net, search).translate(dev.src)
-            *_, bound = quantiles([one.perplexity for one in found], n=100)
+            translations = self._translator(net, search).translate(dev.src)
+            *_, bound = quantiles([translation.perplexity for translation in translations], n=100)
             self.config = replace(self.config, search=replace(search, max_perplexity=round(bound, 2)))
         self.config.save(folder / CONFIG)
 
@@ -218,7 +210,7 @@ class TranslationTask(Task):
 def _refuse_contradictions(config: TranslationConfig, encoder: Path | None) -> None:
     """Refuse settings of groups that contradict each other, with an encoder to be initialised from this run or none."""
     joint = config.tokenizer.joint
-    if isinstance(config, RecurrentTranslationConfig) and config.optimizer.kind == "muon":
+    if config.optimizer.kind == "muon" and not config.model.has_blocks:
         raise ValueError("optimizer.kind=muon is for a Transformer's blocks: give --optimizer.kind adam")
     if encoder is not None and joint:
         raise ValueError(f"init_encoder={encoder} has a vocabulary of the source only: give --tokenizer.joint false")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from io import BufferedIOBase
 from pathlib import Path
 
-from config.reader import Text, fields_of, read_value
+from config.reader import Scalar, fields_of, read_value
 from utils.dataset.text import decoded_lines, open_text
 from utils.search.translator import Translator
 from utils.terminal.option import SEARCH, ConfigT
@@ -222,7 +222,7 @@ def _changed(config: ConfigT, field: str, command: str, value: str) -> ConfigT:
     if not value:
         raise ValueError(f":{command} has no value: see :help")
     try:
-        written = read_value(field, fields_of(config_type)[field], Text(value, quoted=True))
+        written = read_value(field, fields_of(config_type)[field], Scalar(value, quoted=True))
         return replace(config, **{field: written})
     except ValueError as error:  # it names the field
         raise ValueError(str(error).replace(f"{field}=", f":{command} ")) from None

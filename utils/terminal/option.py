@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args
 from config.reader import fields_of, texts_of
 from config.search import SamplingConfig, SearchConfig
 from config.training import Device, InferencePrecision
-from utils.command import Namespace, Parser, require_options_at_least
+from utils.command import Namespace, Parser, option_of, require_options_at_least
 from utils.dataset.formats import suffix_of
 from utils.dataset.text import require_text
 from utils.file import require_outputs
@@ -45,11 +45,11 @@ def add_settings(group: Any, config_type: type, **other_help: str) -> None:
     for option, field in _options(config_type).items():
         kind, text = fields_of(config_type)[field], other_help.get(option, texts_of(config_type)[field].rstrip("."))
         if choices := get_args(kind):
-            group.add_argument(f"--{option}", choices=choices, help=text)
+            group.add_argument(option_of(option), choices=choices, help=text)
         elif kind is bool:
-            group.add_argument(f"--{option}", type=_true_or_false, metavar="{true,false}", help=text)
+            group.add_argument(option_of(option), type=_true_or_false, metavar="{true,false}", help=text)
         else:
-            group.add_argument(f"--{option}", type=kind, metavar="N" if kind is int else "X", help=text)
+            group.add_argument(option_of(option), type=kind, metavar="N" if kind is int else "X", help=text)
 
 
 def _true_or_false(text: str) -> bool:
@@ -73,10 +73,10 @@ def add_search_options(parser: Parser) -> None:
     """Add the options of search and sampling; those not given leave the run's own settings."""
     search = parser.add_argument_group("search (default: the run's own settings)")
     add_settings(search, SearchConfig)
-    search.add_argument("--minimum_bayes_risk", **MINIMUM_BAYES_RISK)
+    search.add_argument("--minimum-bayes-risk", **MINIMUM_BAYES_RISK)
     sampling = parser.add_argument_group("sampling")
     sampling.add_argument("--sample", action="store_true", help="draw translations instead of searching for the best")
-    samples = "translations drawn per text (default: --n_best; at least 32 with --minimum_bayes_risk)"
+    samples = "translations drawn per text (default: --n-best; at least 32 with --minimum-bayes-risk)"
     add_settings(sampling, SamplingConfig, samples=samples)
 
 
@@ -87,23 +87,23 @@ def changed_by(config: ConfigT, options: Mapping[str, str], arguments: Namespace
         return replace(config, **{field: value for field, value in given.items() if value is not None})
     except ValueError as error:  # it names fields, and the user gave options
         names = {field: option for option, field in {**SEARCH, **SAMPLING, **options}.items()}
-        message = re.sub(r"\b(\w+)=", lambda name: f"--{names.get(name[1], name[1])} ", str(error))
+        message = re.sub(r"\b(\w+)=", lambda name: f"{option_of(names.get(name[1], name[1]))} ", str(error))
         raise ValueError(message) from None
 
 
 def search_configs(own: SearchConfig, arguments: Namespace) -> tuple[SearchConfig, SamplingConfig | None]:
-    """Return a run's search settings, and how to sample, with the options applied and room for `--n_best`."""
+    """Return a run's search settings, and how to sample, with the options applied and room for `--n-best`."""
     search, n_best, by_risk = changed_by(own, SEARCH, arguments), arguments.n_best, arguments.minimum_bayes_risk
     if arguments.sample:
         n_samples = {"n_best": max(n_best, _RISK_SAMPLES) if by_risk else n_best}
         sampling = changed_by(SamplingConfig(), {"n_best": "n_samples"}, n_samples)
         sampling = changed_by(sampling, SAMPLING, arguments)
         if sampling.n_samples < n_best:
-            raise ValueError(f"--samples {sampling.n_samples} is less than --n_best {n_best}: give --samples {n_best}")
+            raise ValueError(f"--samples {sampling.n_samples} is less than --n-best {n_best}: give --samples {n_best}")
         return search, sampling
     if n_best > search.beam_size:
         if arguments.beam is not None:
-            raise ValueError(f"--beam {arguments.beam} is less than --n_best {n_best}: give --beam {n_best}")
+            raise ValueError(f"--beam {arguments.beam} is less than --n-best {n_best}: give --beam {n_best}")
         search = changed_by(search, {"n_best": "beam_size"}, arguments)
     if by_risk:
         require_candidates(search, "--beam 8, or --sample")
@@ -113,7 +113,7 @@ def search_configs(own: SearchConfig, arguments: Namespace) -> tuple[SearchConfi
 def require_candidates(search: SearchConfig, remedy: str) -> None:
     """Refuse to choose by risk from what a greedy search finds."""
     if search.beam_size == 1:
-        raise ValueError(f"--minimum_bayes_risk has nothing to choose from: give e.g. {remedy}")
+        raise ValueError(f"--minimum-bayes-risk has nothing to choose from: give e.g. {remedy}")
 
 
 SHAPED = re.compile(r"(?i).*\.(srt|po)(?:\.gz|\.xz)?")  # names of files of which only the texts are translated
@@ -126,19 +126,19 @@ _OTHER_SHAPES = {
 # What cannot be given at once (any of the first with any of the second), and what to do about it.
 _CONTRADICTIONS = (
     ("texts", "--input", "give one of them"),
-    ("file in shape", "--format jsonl, --format pharaoh, --n_best, --score", "its lines are no texts; leave one out"),
-    ("--log_probs, --alignment", "--format text, --format pharaoh", "give --format jsonl"),
+    ("file in shape", "--format jsonl, --format pharaoh, --n-best, --score", "its lines are no texts; leave one out"),
+    ("--log-probs, --alignment", "--format text, --format pharaoh", "give --format jsonl"),
     ("--format pharaoh", "--alternatives, --score", "give one of them"),
-    ("--format pharaoh", "--n_best", "it is a line per text; give one of them"),
-    ("table", "--n_best", "it is of the best translation; leave one out, or give --format jsonl"),
+    ("--format pharaoh", "--n-best", "it is a line per text; give one of them"),
+    ("table", "--n-best", "it is of the best translation; leave one out, or give --format jsonl"),
     ("--attention, --explain, --alternatives", "no text, several texts", "give one text"),
     ("--attention, --explain", "several runs", "give one --run"),
-    ("--explain", "--sample, --minimum_bayes_risk, --score", "it shows a beam search and its best; leave one out"),
+    ("--explain", "--sample, --minimum-bayes-risk, --score", "it shows a beam search and its best; leave one out"),
     ("--score", "several texts", "give one text, or two files as --input FILE --score FILE"),
-    ("--score", "--alternatives, --prefix, --n_best", "give one of them"),
+    ("--score", "--alternatives, --prefix, --n-best", "give one of them"),
     ("--glossary", "--sample, --score, --explain, --engine ctranslate2", "it needs a beam search; leave one out"),
     ("--sample", "--beam", "samples are drawn without a search; give one"),
-    (", ".join(f"--{option}" for option in SAMPLING), "a search", "add --sample"),
+    (", ".join(map(option_of, SAMPLING)), "a search", "add --sample"),
     ("--engine ctranslate2", "several runs", "an ensemble needs --engine miyako; give one --run"),
     (
         "--engine ctranslate2",
@@ -188,7 +188,8 @@ def _given(arguments: Namespace) -> dict[str, str]:
     given = {f"--{name} {arguments[name]}": f"--{name} {arguments[name]}" for name in ("format", "engine")}
     for option, value in vars(arguments).items():
         if value is not None and value is not False and (option, value) != ("n_best", 1):
-            given[f"--{option}"] = f"--{option}" if value is True else f"--{option} {value}"
+            shown = option_of(option)
+            given[shown] = shown if value is True else f"{shown} {value}"
     given |= {"no text": "no text"} if n_texts == 0 else {"texts": "texts"}
     given |= {"file in shape": given["--input"]} if SHAPED.fullmatch(str(arguments.input)) else {}
     given |= {"table": given["--alternatives"]} if arguments.alternatives and arguments.format == "text" else {}

@@ -18,21 +18,20 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from utils.command import Log, first_line
+from utils.command import Log, first_line, is_out_of_memory
 from utils.file import atomic_file, sweep_drafts
-from utils.memory import is_out_of_memory
-from utils.training.plan import Progress, Rank
 from utils.training.report import Observer, Validation
+from utils.training.schedule import Progress, Rank
 
 ABSENT: Final = object()  # stands for a value that one side does not have
 
 
 def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Return nested settings on one level, by their dotted names."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in settings.items():
-        found |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
-    return found
+        values |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
+    return values
 
 
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -74,18 +73,26 @@ def step_of(path: Path) -> int:
     return int(path.stem.removeprefix("step-"))
 
 
+# Every file holds the SHA-256 of its contents, where its format leaves room for one: a digest in a file beside it could
+# be older or newer than what it vouches for.
+
+
+class DamagedError(ValueError):
+    """A file that cannot be relied on."""
+
+
+def _write(path: Path, data: memoryview | bytes) -> None:
+    with atomic_file(path, len(data)) as draft:
+        draft.write_bytes(data)
+
+
 # The state of a training is the zip archive of `torch.save`, with tensors and plain values only, so that reading it
-# never runs code. The archive's comment, its last bytes, is the SHA-256 of everything before it: torch does not check
-# the archive's own checksums, which leave out names, lengths and the directory, and a digest in a file beside it could
-# be older or newer than what it vouches for. `torch.load` and `unzip` read the file as usual.
+# never runs code. The digest is its comment, the last bytes: torch does not check the archive's own checksums, which
+# leave out names, lengths and the directory. `torch.load` and `unzip` read the file as usual.
 
 FORMAT = 3  # version of the state: the names and meanings of its parts
 _MARK = b"miyako sha256 "
 _SEAL_SIZE = 2 + len(_MARK) + 64  # length of the comment, mark, digest
-
-
-class DamagedError(ValueError):
-    """A checkpoint that cannot be relied on."""
 
 
 def _seal(archive: memoryview) -> bytes:
@@ -94,11 +101,6 @@ def _seal(archive: memoryview) -> bytes:
     digest.update(b"\0\0")
     comment = _MARK + digest.hexdigest().encode()
     return struct.pack("<H", len(comment)) + comment
-
-
-def _write(path: Path, data: memoryview | bytes) -> None:
-    with atomic_file(path, len(data)) as draft:
-        draft.write_bytes(data)
 
 
 def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
@@ -164,7 +166,8 @@ class CheckpointStore:
         raise ValueError(f"no checkpoint in {self._folder}: the run has not saved one yet; start it again")
 
 
-# Weights of past validations are safetensors, whose metadata hold a digest, scores on dev, and names of tied weights.
+# Weights of past validations are safetensors, whose metadata hold scores on dev, names of tied weights, and a digest of
+# tensors and metadata: it stands among the bytes, and so cannot be one of them.
 
 _CHECKSUM, _SCORE, _LOSS, _SCORING, _AVERAGED = "sha256", "score", "loss", "scoring", "averaged"
 _SCALE = ".int8_scale"  # beside a matrix of 8-bit integers: what to multiply each of its rows by
@@ -214,10 +217,10 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     except _UNREADABLE as error:
         if is_out_of_memory(error):
             raise
-        raise ValueError(f"{path} cannot be read ({first_line(error)[:200]})") from error
+        raise DamagedError(f"{path} cannot be read ({first_line(error)[:200]})") from error
     checksum = facts.pop(_CHECKSUM, None)
     if checksum is not None and checksum != _digest(tensors, facts):
-        raise ValueError(f"{path} is damaged: its checksum is wrong")
+        raise DamagedError(f"{path} is damaged: its checksum is wrong")
     scales = {name: tensors.pop(name) for name in [*tensors] if name.endswith(_SCALE)}
     for name, scale in scales.items():
         tensors[name.removesuffix(_SCALE)] = tensors[name.removesuffix(_SCALE)] * scale
@@ -253,7 +256,6 @@ def _facts(path: Path) -> dict[str, str]:
 
 
 def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
-    """Return a digest of the contents of a file; the format has no place for one over its bytes."""
     digest = hashlib.sha256(repr(sorted(facts.items())).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -272,7 +274,7 @@ def average(paths: Sequence[Path], log: Log) -> tuple[dict[str, Tensor], int]:
     for path in paths:
         try:
             weights = read_weights(path)
-        except ValueError as error:
+        except DamagedError as error:
             log(f"Left out of the average: {error}")
             continue
         n += 1
@@ -288,7 +290,7 @@ class WeightStore:
     """
 
     def __init__(self, folder: Path, keep_best: int, keep_last: int, step: int, scoring: str | None = None) -> None:
-        self._folder, self._keep_best, self._keep_last, self._scoring = folder, keep_best, keep_last, scoring
+        self._folder, self._keep_best, self._keep_last, self.scoring = folder, keep_best, keep_last, scoring
         for path in step_files(folder, WEIGHTS_SUFFIX):
             if step_of(path) > step:
                 path.unlink()
@@ -299,9 +301,9 @@ class WeightStore:
 
     def save(self, weights: Mapping[str, Tensor], step: int, rank: Rank) -> None:
         """Keep the weights of a validation, unless there are enough better ones."""
-        write_weights(weights, step_file(self._folder, step, WEIGHTS_SUFFIX), rank, scoring=self._scoring)
+        write_weights(weights, step_file(self._folder, step, WEIGHTS_SUFFIX), rank, scoring=self.scoring)
         paths = step_files(self._folder, WEIGHTS_SUFFIX)
-        best = sorted(paths, key=lambda path: read_rank(path, self._scoring), reverse=True)  # stable, also in reverse
+        best = sorted(paths, key=lambda path: read_rank(path, self.scoring), reverse=True)  # stable, also in reverse
         for path in {*paths} - {*best[: self._keep_best], *self.last()}:
             path.unlink()
 
@@ -313,7 +315,7 @@ class CheckpointKeeper(Observer):
     again. Half-written files anywhere in the run are removed at the start.
 
     `state` returns everything needed to resume from here, `learned` the validated weights by name; `best` is the file
-    of the best of them, by the score `select_by`, which compares with others of the same `scoring`.
+    of the best of them, by the score `select_by`.
     """
 
     def __init__(
@@ -324,10 +326,9 @@ class CheckpointKeeper(Observer):
         state: Callable[[], Mapping[str, Any]],
         learned: Callable[[], Mapping[str, Tensor]],
         select_by: str,
-        scoring: str | None = None,
     ) -> None:
         self._checkpoints, self._weights, self._best = checkpoints, weights, best
-        self._state, self._learned, self._select_by, self._scoring = state, learned, select_by, scoring
+        self._state, self._learned, self._select_by, self._scoring = state, learned, select_by, weights.scoring
         sweep_drafts(best.parent)
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:

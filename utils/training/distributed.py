@@ -44,9 +44,9 @@ class Processes:
         """Return the highest value of each over all processes; of a flag, whether it is set in any of them."""
         if self.size == 1:
             return list(values)
-        found = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(found, dist.ReduceOp.MAX)
-        return found.tolist()
+        highest = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(highest, dist.ReduceOp.MAX)
+        return highest.tolist()
 
     def broadcast(self, value: Any) -> Any:
         """Return the value of the first process."""

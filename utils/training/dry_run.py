@@ -16,13 +16,12 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from utils.command import Log, duration
+from utils.command import Log, duration, is_out_of_memory
 from utils.dataset.batch import AnyBatch, BatchSettings, Epoch, filling, size
 from utils.device import synchronize
-from utils.memory import is_out_of_memory
 from utils.training.report import Observer
 
-LOOKED_AT = 200  # batches, to find the smallest and the median
+SAMPLED = 200  # batches, to find the smallest and the median
 TIMED = 3  # updates
 MIB = 2**20
 _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
@@ -43,7 +42,7 @@ def dry_run(
     device, n_updates = next(net.parameters()).device, -(-len(epoch) // accumulate)
     own = max(1, min(accumulate, len(epoch)) // n_processes)  # batches of an update
     # of a sample: all of a large epoch would take minutes
-    by_size = sorted(range(0, len(epoch), -(-len(epoch) // LOOKED_AT)), key=lambda i: filling(epoch[i])[1])
+    by_size = sorted(range(0, len(epoch), -(-len(epoch) // SAMPLED)), key=lambda i: filling(epoch[i])[1])
     smallest, median, largest = (epoch[i] for i in (by_size[0], by_size[len(by_size) // 2], epoch.largest()))
     log(parameter_table(net))
     of = f" of {accumulate}" if accumulate > 1 else ""

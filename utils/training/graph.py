@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from utils.command import first_line
+from utils.command import first_line, is_out_of_memory
 from utils.dataset.batch import AnyBatch
-from utils.memory import is_out_of_memory
 from utils.training.loss import Loss
 
-_MOST = 400  # graphs, of some megabytes each
+_MAX_GRAPHS = 400  # of some megabytes each
 
 
 class _Graph(NamedTuple):
@@ -45,7 +44,7 @@ class GraphedPasses:
         shapes = tuple(part.shape for part in batch)
         if shapes not in self.graphs:
             is_new = self.rehearsed and shapes not in self._seen
-            if is_new or not self._recordable or len(self.graphs) == _MOST:
+            if is_new or not self._recordable or len(self.graphs) == _MAX_GRAPHS:
                 loss = self.passes(batch, memory)
                 self._seen.add(shapes)
                 self._recordable = loss.memory is None

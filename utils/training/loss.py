@@ -26,6 +26,10 @@ class Loss(NamedTuple):
     nll: Tensor  # negative log-likelihood of the target, summed, in nats: without label smoothing and the like
     memory: Any = None  # what is passed on to the batch that continues this one: tensors without gradient
 
+    def plus(self, other: "Loss") -> "Loss":
+        """Add the sums of a later batch, whose memory takes the place of this one's."""
+        return Loss(self.nats + other.nats, self.tokens + other.tokens, self.nll + other.nll, other.memory)
+
 
 # loss of a network, a batch, and the memory of the batch that this one continues
 Objective = Callable[[Any, Any, Any], Loss]
@@ -36,11 +40,10 @@ def mean_loss(loss_of: Callable[[Any, Any], Loss], batches: Iterable[Any]) -> fl
 
     `loss_of` gives the loss of a batch, from the batch and the memory of the one before.
     """
-    nats, tokens, memory = torch.zeros(()), torch.zeros(()), None
+    total = Loss(*torch.zeros(3))
     for batch in batches:
-        loss = loss_of(batch, memory)
-        nats, tokens, memory = nats + loss.nats, tokens + loss.tokens, loss.memory
-    return (nats / tokens).item()
+        total = total.plus(loss_of(batch, total.memory))
+    return (total.nats / total.tokens).item()
 
 
 class TranslationObjective:
@@ -58,11 +61,10 @@ class TranslationObjective:
     def __call__(self, net: EncoderDecoder, batch: Batch, _memory: None = None) -> Loss:
         """Return the summed loss in nats, the number of target tokens, each counted once, and their NLL."""
         read, target = batch.tgt[:, :-1], batch.tgt[:, 1:]
-        if not (net.training and self.r_drop):
-            smoothing = self.smoothing if net.training else 0.0
-            return token_loss(net.hidden(batch.src, read)[None], net.output, target, smoothing)
-        hidden = net.hidden(batch.src.repeat(2, 1), read.repeat(2, 1)).unflatten(0, (2, -1))
-        return token_loss(hidden, net.output, target, self.smoothing, self.r_drop)
+        smoothing, alpha = (self.smoothing, self.r_drop) if net.training else (0.0, 0.0)
+        passes = 2 if alpha else 1
+        hidden = net.hidden(batch.src.repeat(passes, 1), read.repeat(passes, 1)).unflatten(0, (passes, -1))
+        return token_loss(hidden, net.output, target, smoothing, alpha)
 
 
 def masked_language_loss(net: BertForPreTraining, batch: MaskedBatch, _memory: None = None) -> Loss:
@@ -72,16 +74,16 @@ def masked_language_loss(net: BertForPreTraining, batch: MaskedBatch, _memory: N
     examples were batched. It is no part of the NLL. What is counted are masked tokens.
     """
     x, target = net.bert(batch.ids, batch.segments), batch.target
-    hidden = target != PAD_ID
+    masked = target != PAD_ID
     read = x
     if target.device.type == "cpu":
-        read, target = x[hidden][None], target[hidden][None]
+        read, target = x[masked][None], target[masked][None]
     loss = token_loss(net.head.hidden(read)[None], net.head.output, target)
     if not net.training or not batch.follows.numel():
         return loss
     follows: Tensor = net.next_sentence(net.pooler(x))
     apart = F.cross_entropy(follows.float(), batch.follows, reduction="none")
-    return loss._replace(nats=loss.nats + (apart * hidden.sum(1)).sum())
+    return loss._replace(nats=loss.nats + (apart * masked.sum(1)).sum())
 
 
 def classification_loss(net: BertClassifier, batch: LabelledBatch, _memory: None = None) -> Loss:
@@ -261,6 +263,6 @@ def require_true_gradients() -> None:
             )
 
 
-def _slices(n_positions: int, width: int, most: int) -> Iterator[slice]:
-    step = max(1, most // width)
+def _slices(n_positions: int, width: int, max_logits: int) -> Iterator[slice]:
+    step = max(1, max_logits // width)
     return (slice(begin, min(begin + step, n_positions)) for begin in range(0, n_positions, step))

@@ -37,7 +37,7 @@ _TINY = 1e-7
 # Root mean square of a step per learning rate, about that of Adam: one rate fits both (Liu et al. 2025, 2.2)
 _SIZE = 0.2
 
-Cut = Callable[[Tensor], Float[Tensor, "N R C"]]
+Split = Callable[[Tensor], Float[Tensor, "N R C"]]
 
 
 def orthogonal(x: Float[Tensor, "N R C"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "N R C"]:
@@ -66,13 +66,13 @@ def _by_columns(n: int, x: Float[Tensor, "R C"]) -> Float[Tensor, "N C R"]:
     return x.unflatten(1, (n, -1)).permute(1, 2, 0)
 
 
-def hidden_matrices(net: nn.Module) -> dict[Tensor, Cut]:
+def block_matrices(net: nn.Module) -> dict[Tensor, Split]:
     """Return the matrices of a network's blocks, each with the function that splits it, as a view, for `orthogonal`.
 
     Projections are split into those of their heads, which are independent of one another. Embeddings, the output
     matrix, biases and norms are not included.
     """
-    cuts: dict[Tensor, Cut] = {}
+    splits: dict[Tensor, Split] = {}
     for block in net.modules():
         if not isinstance(block, EncoderBlock | DecoderBlock):
             continue
@@ -80,13 +80,13 @@ def hidden_matrices(net: nn.Module) -> dict[Tensor, Cut]:
             if isinstance(part, MultiHeadAttention):
                 width = part.query.out_features // part.n_heads
                 for projection in (part.query, part.key_value):
-                    cuts[projection.weight] = partial(_by_rows, projection.out_features // width)
-                cuts[part.output.weight] = partial(_by_columns, part.n_heads)
+                    splits[projection.weight] = partial(_by_rows, projection.out_features // width)
+                splits[part.output.weight] = partial(_by_columns, part.n_heads)
             elif isinstance(part, RelativePositionBias):
-                cuts[part.distance_key.weight] = partial(_by_rows, part.n_heads)
+                splits[part.distance_key.weight] = partial(_by_rows, part.n_heads)
             elif isinstance(part, nn.Linear):
-                cuts.setdefault(part.weight, _flat)
-    return cuts
+                splits.setdefault(part.weight, _flat)
+    return splits
 
 
 class Muon:
@@ -96,13 +96,13 @@ class Muon:
     products in `dtype`.
     """
 
-    def __init__(self, matrices: dict[Tensor, Cut], momentum: float, weight_decay: float, dtype: torch.dtype) -> None:
+    def __init__(self, matrices: dict[Tensor, Split], momentum: float, weight_decay: float, dtype: torch.dtype) -> None:
         self.momentum, self.weight_decay, self.dtype = momentum, weight_decay, dtype
-        by_shape: dict[torch.Size, list[tuple[Tensor, Cut]]] = defaultdict(list)
-        for parameter, cut in matrices.items():
-            by_shape[cut(parameter).shape[1:]].append((parameter, cut))
+        by_shape: dict[torch.Size, list[tuple[Tensor, Split]]] = defaultdict(list)
+        for parameter, split in matrices.items():
+            by_shape[split(parameter).shape[1:]].append((parameter, split))
         self._groups = list(by_shape.values())
-        self._means = [torch.cat([torch.zeros_like(cut(p)) for p, cut in group]) for group in self._groups]
+        self._means = [torch.cat([torch.zeros_like(split(p)) for p, split in group]) for group in self._groups]
 
     @torch.no_grad()
     def step(self, learning_rate: float, divisor: Tensor, finite: Bool[Tensor, ""]) -> None:
@@ -112,17 +112,17 @@ class Muon:
         """
         keeps, rate = (1 - self.momentum) * finite, learning_rate * finite
         for group, mean in zip(self._groups, self._means, strict=True):
-            gradient = torch.cat([cut(torch.zeros_like(p) if p.grad is None else p.grad) for p, cut in group])
+            gradient = torch.cat([split(torch.zeros_like(p) if p.grad is None else p.grad) for p, split in group])
             gradient = gradient.div_(divisor).masked_fill_(~finite, 0)
             mean.lerp_(gradient, keeps)
             direction = orthogonal(gradient.lerp_(mean, self.momentum), self.dtype)
             size = _SIZE * math.sqrt(direction.size(2))
             steps = direction * (-rate * size).to(self.dtype)
-            parts = steps.split([len(cut(p)) for p, cut in group])
-            for (parameter, cut), part in zip(group, parts, strict=True):
+            parts = steps.split([len(split(p)) for p, split in group])
+            for (parameter, split), part in zip(group, parts, strict=True):
                 if self.weight_decay:
                     parameter.mul_(1 - rate * self.weight_decay)
-                cut(parameter).add_(part)
+                split(parameter).add_(part)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything needed to resume from here."""

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from config.training import OptimizerConfig, Precision
 from utils.device import product_dtype
-from utils.training.muon import Muon, hidden_matrices
-from utils.training.plan import learning_rate
+from utils.training.muon import Muon, block_matrices
+from utils.training.schedule import learning_rate
 
 
 class MovingAverage:
@@ -101,15 +101,10 @@ class Optimizer:
         self._parameters = list(net.parameters())
         device = self._parameters[0].device
         self.muon: Muon | None = None
-        matrices = hidden_matrices(net) if config.kind == "muon" else {}
-        if config.kind == "muon":
-            if not matrices:
-                raise ValueError(
-                    "kind=muon finds no matrix in an EncoderBlock or DecoderBlock of this network: give "
-                    "--optimizer.kind adam, or name your kind of block in hidden_matrices of utils/training/muon.py"
-                )
-            self.muon = Muon(matrices, config.momentum, config.weight_decay, product_dtype(precision))
-        self.adam = build_adam([p for p in self._parameters if p not in matrices], config)
+        self.matrices = block_matrices(net) if config.kind == "muon" else {}  # Adam has the other parameters
+        if self.matrices:
+            self.muon = Muon(self.matrices, config.momentum, config.weight_decay, product_dtype(precision))
+        self.adam = build_adam([p for p in self._parameters if p not in self.matrices], config)
         self.average = None if config.ema_decay is None else MovingAverage(net, config.ema_decay)
         self._half = precision == "fp16"
         self.loss_scale = torch.full((), _FIRST_SCALE if self._half else 1.0, device=device)

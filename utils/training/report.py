@@ -2,7 +2,6 @@
 
 import json
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,9 @@ from config.training import TrainingConfig
 from utils.command import duration, first_line, print_above_bars
 from utils.dataset.batch import AnyBatch, filling
 from utils.file import write_text
+from utils.training.loss import Loss
 from utils.training.optimizer import Optimizer
-from utils.training.plan import Progress, Rank
+from utils.training.schedule import Progress, Rank
 
 ItemT = TypeVar("ItemT")
 
@@ -156,20 +156,14 @@ class Decoration(Observer):
         self._attempt(self._observer.close)
 
 
-class Update(NamedTuple):
-    """Figures of an update, over all processes."""
-
-    nats: Tensor  # summed loss
-    tokens: Tensor  # number of tokens summed over
-    nll: Tensor  # their summed negative log-likelihood, in nats
-    norm: Tensor  # of the mean gradient before clipping; if it is not finite, no weight has changed
-
-
 @dataclass
-class Sums:
-    """What is summed over the updates since the last report; losses over those that were not skipped."""
+class Meter:
+    """Sums over the updates since the last report; losses over those that were not skipped.
 
-    nats: Tensor | float = 0.0  # a tensor stays on its device until it is reported
+    All of it is saved with the state of a training. A tensor stays on its device until it is reported.
+    """
+
+    nats: Tensor | float = 0.0
     nll: Tensor | float = 0.0
     tokens: Tensor | float = 0.0
     seconds: float = 0.0
@@ -179,60 +173,39 @@ class Sums:
     nll_since_validation: Tensor | float = 0.0
     tokens_since_validation: Tensor | float = 0.0
 
-
-class Meter:
-    """Counts updates into a Progress and sums up the figures of a report, read from the device only when it is due."""
-
-    def __init__(self, progress: Progress, sums: Sums | None = None) -> None:
-        self._progress, self.sums = progress, sums or Sums()
-        self._norm = torch.zeros(())
-        self.restart_clock()
-
-    def restart_clock(self) -> None:
-        """Discard the time since the last update: it was spent on something else."""
-        self._clock = time.monotonic()
-
-    def count(self, target_tokens: int, micro_batches: Sequence[AnyBatch], update: Update) -> None:
+    def count(
+        self, loss: Loss, norm: Tensor, micro_batches: Sequence[AnyBatch], target_tokens: int, seconds: float
+    ) -> None:
         """Count an update of all processes; `micro_batches`, whose padding is counted, are those of this process."""
-        progress, sums, begin = self._progress, self.sums, self._clock
-        self.restart_clock()
-        sums.seconds += self._clock - begin
-        progress.seconds += self._clock - begin
-        progress.step += 1
-        progress.position += 1
-        progress.target_tokens += target_tokens
-        sums.target_tokens += target_tokens
-        *summed, self._norm = update
-        nats, tokens, nll = (torch.where(self._norm.isfinite(), each, 0.0) for each in summed)
-        sums.nats, sums.tokens, sums.nll = sums.nats + nats, sums.tokens + tokens, sums.nll + nll
-        sums.nll_since_validation = sums.nll_since_validation + nll
-        sums.tokens_since_validation = sums.tokens_since_validation + tokens
+        nats, tokens, nll = (torch.where(norm.isfinite(), total, 0.0) for total in loss[:3])
+        self.nats, self.tokens, self.nll = self.nats + nats, self.tokens + tokens, self.nll + nll
+        self.nll_since_validation = self.nll_since_validation + nll
+        self.tokens_since_validation = self.tokens_since_validation + tokens
+        self.seconds, self.target_tokens = self.seconds + seconds, self.target_tokens + target_tokens
         for batch in micro_batches:
             real, padded = filling(batch)
-            sums.real, sums.padded = sums.real + real, sums.padded + padded
+            self.real, self.padded = self.real + real, self.padded + padded
 
-    def report(self, optimizer: Optimizer) -> StepReport:
-        """Return the figures since the last report, and start over."""
-        sums = self.sums
-        self.sums = Sums(
-            nll_since_validation=sums.nll_since_validation, tokens_since_validation=sums.tokens_since_validation
-        )
-        return StepReport(
-            loss=float(sums.nats / sums.tokens),
-            nll=float(sums.nll / sums.tokens),
-            gradient_norm=self._norm.item(),
+    def report(self, progress: Progress, optimizer: Optimizer, norm: Tensor) -> StepReport:
+        """Return the figures since the last report, and start over; `norm` is that of the last update."""
+        report = StepReport(
+            loss=float(self.nats / self.tokens),
+            nll=float(self.nll / self.tokens),
+            gradient_norm=norm.item(),
             learning_rate=optimizer.learning_rate,
-            target_tokens=self._progress.target_tokens,
-            tokens_per_second=sums.target_tokens / max(sums.seconds, 1e-9),
-            padding=1 - sums.real / max(sums.padded, 1),
+            target_tokens=progress.target_tokens,
+            tokens_per_second=self.target_tokens / max(self.seconds, 1e-9),
+            padding=1 - self.real / max(self.padded, 1),
             skipped=int(optimizer.skipped),
         )
+        self.nats = self.nll = self.tokens = self.seconds = 0.0
+        self.target_tokens = self.real = self.padded = 0
+        return report
 
     def train_loss(self) -> float:
         """Return the nats per target token since the last validation, and start over; NaN if no update was finite."""
-        sums = self.sums
-        loss = float(torch.as_tensor(sums.nll_since_validation) / sums.tokens_since_validation)
-        sums.nll_since_validation = sums.tokens_since_validation = 0.0
+        loss = float(torch.as_tensor(self.nll_since_validation) / self.tokens_since_validation)
+        self.nll_since_validation = self.tokens_since_validation = 0.0
         return loss
 
 
@@ -244,13 +217,13 @@ class Terminal(Observer):
 
     REPORTS_PER_LINE = 5  # where standard error is not a terminal
     BESIDE_THE_BAR = 5  # facts
-    JUMP = 1.0  # nats per token, from the least of all reports: more than batches differ by
+    JUMP = 1.0  # nats per token, from the minimum of all reports: more than batches differ by
 
-    def __init__(self, plan: TrainingConfig, steps_per_epoch: int, unit: str = "tok", skipped: int = 0) -> None:
-        self._plan, self._steps_per_epoch, self._unit, self._skipped = plan, steps_per_epoch, unit, skipped
-        bounds = [plan.max_steps, plan.max_epochs and plan.max_epochs * steps_per_epoch]
+    def __init__(self, training: TrainingConfig, steps_per_epoch: int, unit: str = "tok", skipped: int = 0) -> None:
+        self._training, self._steps_per_epoch, self._unit, self._skipped = training, steps_per_epoch, unit, skipped
+        bounds = [training.max_steps, training.max_epochs and training.max_epochs * steps_per_epoch]
         self._total = min((bound for bound in bounds if bound is not None), default=None)
-        bounded = self._total is not None or plan.max_minutes is not None
+        bounded = self._total is not None or training.max_minutes is not None
         # tqdm's own estimates would count the updates before a resume as made just now
         self._bar = tqdm(
             total=1.0 if bounded else None,
@@ -258,7 +231,7 @@ class Terminal(Observer):
             dynamic_ncols=True,
             bar_format="{percentage:3.0f}%|{bar}| {desc}" if bounded else "step {desc}",
         )
-        self._reports, self._least = 0, math.inf
+        self._reports, self._min_nll = 0, math.inf
 
     def on_step(self, progress: Progress, report: StepReport) -> None:
         """Update the bar, or print a line."""
@@ -267,16 +240,16 @@ class Terminal(Observer):
             self._skipped = report.skipped
             skipped = f"{report.skipped:,} update{'' if report.skipped == 1 else 's'} skipped so far"
             print_above_bars(f"step {progress.step:,}: {skipped}: gradient not finite")
-        if report.nll > self._least + self.JUMP:
+        if report.nll > self._min_nll + self.JUMP:
             print_above_bars(
-                f"step {progress.step:,}: the loss jumped from {self._least:.2f} to {report.nll:.2f}; if it stays, "
+                f"step {progress.step:,}: the loss jumped from {self._min_nll:.2f} to {report.nll:.2f}; if it stays, "
                 f"training has diverged: start again with a lower --optimizer.peak_lr ({report.learning_rate:g} now)"
             )
-            self._least = math.inf
-        self._least = min(self._least, report.nll)
+            self._min_nll = math.inf
+        self._min_nll = min(self._min_nll, report.nll)
         # the share that is done, by the limit that will be reached first
         steps = progress.step / self._total if self._total else 0.0
-        minutes = progress.seconds / 60 / self._plan.max_minutes if self._plan.max_minutes else 0.0
+        minutes = progress.seconds / 60 / self._training.max_minutes if self._training.max_minutes else 0.0
         done = min(1.0, max(steps, minutes))
         left = duration(progress.seconds * (1 / done - 1)) if done else ""
         facts = [  # the most important first
@@ -321,7 +294,7 @@ def read_log(path: Path) -> list[tuple[str, dict[str, Any]]]:
     Only "\n" ends a line (sentences may contain U+2028). A line that was truncated by a crash, or damaged on disk, is
     left out: a log is there to be read, and the remaining lines are still valid.
     """
-    found = []
+    records = []
     for line in path.read_bytes().split(b"\n")[:-1]:
         try:
             text = line.decode()
@@ -330,8 +303,8 @@ def read_log(path: Path) -> list[tuple[str, dict[str, Any]]]:
         except (ValueError, TypeError, LookupError):
             continue
         if type(step) is int:
-            found.append((text + "\n", record))
-    return found
+            records.append((text + "\n", record))
+    return records
 
 
 class JsonLines(Observer):

@@ -34,11 +34,11 @@ _DPI = 110
 _INCHES_PER_TOKEN = 0.27
 
 # for the picture with all heads; in inches unless noted otherwise
-_WIDEST, _NARROWEST = 0.2, 0.1  # size of a token, in a short sentence and in one of 60 tokens
-_MOST = 4500  # square inches of all maps together
-_LEAST_POINTS, _MOST_POINTS = 4, 9  # font size; below the least, labels are illegible and left out
+_MAX_TOKEN, _MIN_TOKEN = 0.2, 0.1  # size of a token, in a short sentence and in one of 60 tokens
+_MAX_AREA = 4500  # square inches of all maps together
+_MIN_POINTS, _MAX_POINTS = 4, 9  # font size; below the minimum, labels are illegible and left out
 _GAP, _TITLE, _HEADING, _SCALE = 0.14, 0.24, 0.45, 0.75
-_LEAST_WIDTH = 6.5  # room for the note at the top
+_MIN_WIDTH = 6.5  # room for the note at the top
 
 
 def draw_cross_attention(
@@ -55,22 +55,22 @@ def draw_cross_attention(
         figure.colorbar(image, ax=axes[0], shrink=0.7, label="weight, mean over heads")
 
 
-def draw_attention(found: AttentionMap, picture: Path) -> None:
+def draw_attention(attention: AttentionMap, picture: Path) -> None:
     """Draw a map for each head, a row of maps for each layer, from the source upwards, as a PNG."""
-    layers = [(kind, i, heads) for kind, of_kind in found.weights.items() for i, heads in enumerate(of_kind, start=1)]
-    unit = _inches_per_token(found)
+    layers = [(kind, i, heads) for kind, stack in attention.weights.items() for i, heads in enumerate(stack, start=1)]
+    unit = _inches_per_token(attention)
     points = 72 * unit * 0.82
-    points = min(_MOST_POINTS, points) if points >= _LEAST_POINTS else 0
-    tokens = [*found.src_tokens, *found.tgt_tokens]
+    points = min(_MAX_POINTS, points) if points >= _MIN_POINTS else 0
+    tokens = [*attention.src_tokens, *attention.tgt_tokens]
     labels = max(sum(map(_ems, token)) for token in tokens) * points / 72 + 0.2  # room for the longest token
-    map_width = max(0.9, max(len(found.columns(kind)) for kind in found.weights) * unit)  # or room for a title
-    width = max(_LEAST_WIDTH, labels + max(len(heads) for *_, heads in layers) * (map_width + _GAP))
+    map_width = max(0.9, max(len(attention.columns(kind)) for kind in attention.weights) * unit)  # or room for a title
+    width = max(_MIN_WIDTH, labels + max(len(heads) for *_, heads in layers) * (map_width + _GAP))
     between = _HEADING + _TITLE + labels
-    height = _SCALE + sum(between + unit * len(found.rows(kind)) for kind, *_ in layers)
+    height = _SCALE + sum(between + unit * len(attention.rows(kind)) for kind, *_ in layers)
     top = height - _SCALE
     with drawing(picture, (width, height), _DPI, layout=None) as figure:
         for kind, i, heads in layers:
-            rows, columns = found.rows(kind), found.columns(kind)
+            rows, columns = attention.rows(kind), attention.columns(kind)
             figure.text(0.1 / width, (top - 0.25) / height, f"{KINDS[kind]}, layer {i}", fontsize=11, va="center")
             top -= between + unit * len(rows)
             for j, (weight, entropy) in enumerate(zip(heads, attention_entropy(heads).tolist(), strict=True)):
@@ -84,11 +84,11 @@ def draw_attention(found: AttentionMap, picture: Path) -> None:
         figure.text(2.65 / width, (height - 0.22) / height, note, fontsize=9, va="center")
 
 
-def _inches_per_token(found: AttentionMap) -> float:
+def _inches_per_token(attention: AttentionMap) -> float:
     """Return the size of a token: smaller in long sentences, so that all maps fit into the picture."""
-    longest = max(len(found.src_tokens), len(found.tgt_tokens))
-    cells = sum(weights.numel() for layers in found.weights.values() for weights in layers)
-    return min(_WIDEST, max(_NARROWEST, 0.067 + 2 / longest), math.sqrt(_MOST / cells))
+    length = max(len(attention.src_tokens), len(attention.tgt_tokens))
+    cells = sum(weights.numel() for layers in attention.weights.values() for weights in layers)
+    return min(_MAX_TOKEN, max(_MIN_TOKEN, 0.067 + 2 / length), math.sqrt(_MAX_AREA / cells))
 
 
 def _ems(letter: str) -> float:
@@ -138,28 +138,27 @@ def write_page(template: str, data: dict[str, object], pair: Pair, path: Path) -
     write_text(path, page_template(Path(__file__).with_name(template)).render(pair=pair, data=text))
 
 
-def _data(found: AttentionMap, pair: Pair) -> dict[str, object]:
+def _data(attention: AttentionMap, pair: Pair) -> dict[str, object]:
     """Return the data that the page shows."""
     kinds = []
-    for kind, layers in found.weights.items():
-        rows, columns = found.rows(kind), found.columns(kind)
+    for kind, layers in attention.weights.items():
+        rows, columns = attention.rows(kind), attention.columns(kind)
         kinds.append(
             {
                 "kind": kind,
-                "name": KINDS[kind],
                 "rows": {"tokens": rows, "lang": pair.src_lang if kind == "encoder" else pair.tgt_lang},
                 "columns": {"tokens": columns, "lang": pair.tgt_lang if kind == "decoder" else pair.src_lang},
                 "weights": [(weights * PARTS).round().int().tolist() for weights in layers],
                 "entropy": [[round(nats, 3) for nats in attention_entropy(weights).tolist()] for weights in layers],
-                "most": round(largest_entropy(kind, len(rows), len(columns)), 3),
+                "max_entropy": round(largest_entropy(kind, len(rows), len(columns)), 3),
             }
         )
-    last = [weights.mean(0)[:-1, :-1] for weights in found.weights.get("cross", [])[-1:]]
+    last = [weights.mean(0)[:-1, :-1] for weights in attention.weights.get("cross", [])[-1:]]
     return {
         "parts": PARTS,
         "kinds": kinds,
-        "source": {"tokens": found.src_tokens[:-1], "lang": pair.src_lang},
-        "target": {"tokens": found.tgt_tokens[:-1], "lang": pair.tgt_lang},
+        "source": {"tokens": attention.src_tokens[:-1], "lang": pair.src_lang},
+        "target": {"tokens": attention.tgt_tokens[:-1], "lang": pair.tgt_lang},
         "links": [[s, t, round(weights[t, s].item(), 3)] for weights in last for s, t in most_attended(weights)],
     }
 
@@ -181,17 +180,16 @@ def show_attention(
         source = _ids(src, text, run.window, "reads at a time", "sentence")
         target = _ids(tgt, given, run.config.model.max_length, "writes", "translation")
     weights = attention_weights(run.model, source, target)
-    found = AttentionMap([*src.tokens(source), EOS], [*tgt.tokens(target), EOS], weights)
-    languages = run.config.data.languages
-    show_map(found, Pair(text, given, *languages, run.folder.resolve().name), path)
+    attention = AttentionMap([*src.tokens(source), EOS], [*tgt.tokens(target), EOS], weights)
+    show_map(attention, Pair(text, given, *run.config.data.languages, run.folder.resolve().name), path)
 
 
-def show_map(found: AttentionMap, pair: Pair, path: Path) -> None:
+def show_map(attention: AttentionMap, pair: Pair, path: Path) -> None:
     """Draw every head: a page to explore (.html) or a picture (.png)."""
     if path.suffix == ".png":
-        draw_attention(found, path)
+        draw_attention(attention, path)
     else:
-        write_page("attention_page.html", _data(found, pair), pair, path)
+        write_page("attention.html", _data(attention, pair), pair, path)
 
 
 def translated_at_once(
@@ -207,13 +205,12 @@ def translated_at_once(
     return source, translation.candidates[0].ids, translation.text
 
 
-def _ids(tokenizer: Tokenizer, text: str, most: int, does: str, kind: str) -> list[int]:
+def _ids(tokenizer: Tokenizer, text: str, max_length: int, does: str, sort: str) -> list[int]:
     """Return the ids of a text that is neither empty nor, with </s>, longer than the network can take."""
     (ids,) = tokenizer.encode([text])
     if not ids:
-        raise ValueError(f"{text!r} has no token: give a {kind}")
-    if len(ids) + 1 > most:
-        raise ValueError(
-            f"{len(ids) + 1} tokens, </s> included, are more than the {most} that a run {does}: shorten it"
-        )
+        raise ValueError(f"{text!r} has no token: give a {sort}")
+    if len(ids) + 1 > max_length:
+        n = f"{len(ids) + 1} tokens, </s> included, are more"
+        raise ValueError(f"{n} than the {max_length} that a run {does}: shorten it")
     return ids

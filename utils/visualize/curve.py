@@ -10,8 +10,8 @@ import numpy as np
 
 from utils.file import atomic_file
 from utils.run import distinct_names, titles
-from utils.training.plan import Progress
 from utils.training.report import LOG, SCORES, Observer, Validation, read_log
+from utils.training.schedule import Progress
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only where a picture is drawn
     from matplotlib.axes import Axes
@@ -67,13 +67,13 @@ def sheet(
 class Curve(NamedTuple):
     """A line to draw for each run, and its style."""
 
-    kind: str  # kind of log record
+    kind: str  # of log record
     field: str
     label: str
     style: dict[str, Any]  # Matplotlib's keyword arguments
 
 
-_MOST_RUNS = 10
+_MAX_RUNS = 10
 _LEGEND_LETTERS = 100  # that fit side by side above the panels
 _FINE: dict[str, Any] = {"lw": 0.7, "alpha": 0.8}
 _DOTTED: dict[str, Any] = {"marker": "o", "ms": 3}
@@ -132,8 +132,8 @@ def draw_curves(logs: Mapping[str, Path], picture: Path) -> None:
 def draw_runs(folders: Sequence[Path], picture: Path) -> None:
     """Draw the curves of runs by the names of their folders."""
     names = distinct_names(folders)
-    if len(names) > _MOST_RUNS:
-        raise ValueError(f"{len(names)} runs: give at most {_MOST_RUNS}, more colours cannot be told apart")
+    if len(names) > _MAX_RUNS:
+        raise ValueError(f"{len(names)} runs: give at most {_MAX_RUNS}, more colours cannot be told apart")
     for folder in folders:
         if not (folder / LOG).is_file():
             raise ValueError(f"no {LOG} in {folder}: give the folder of a run, such as one under pickles/")

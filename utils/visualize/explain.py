@@ -29,8 +29,8 @@ from utils.search.constraint import NEVER
 from utils.search.forced import attention_weights, attentions, layer_guesses, recorded_by_kind
 from utils.search.translator import Translator
 from utils.text.tokenizer import Tokenizer
-from utils.training.plan import Progress
 from utils.training.report import JsonLines, Validation, read_log, spread
+from utils.training.schedule import Progress
 from utils.visualize.attention import PARTS, Pair, translated_at_once, write_page
 
 _SETTINGS = ("d_model", "n_heads", "positions", "scale_attention", "scale_embedding")
@@ -45,7 +45,7 @@ def show_explanation(run: Run, translator: Translator, text: str, path: Path, pr
     (src, tgt), languages = run.tokenizers, run.config.data.languages
     steps: list[dict[str, Any]] = []
     watched = replace(translator, on_step=lambda step: steps.append(_candidates(step, tgt)))
-    source, target, found = translated_at_once(run, watched, text, prefix)
+    source, target, translation = translated_at_once(run, watched, text, prefix)
     read, said = src.tokens(source), tgt.tokens(target)
     penalties = [translator.search.penalty(length) for length in range(1, len(steps) + 1)]
     data = {
@@ -58,7 +58,7 @@ def show_explanation(run: Run, translator: Translator, text: str, path: Path, pr
         **_inside(cast(Transformer, translator.model), source, target),
         "guesses": listed_guesses(cast(Transformer, translator.model), source, target, tgt),
     }
-    write_page("explain.html", data, Pair(text, found, *languages, run.folder.resolve().name), path)
+    write_page("explain.html", data, Pair(text, translation, *languages, run.folder.resolve().name), path)
 
 
 def _candidates(step: BeamStep, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -68,13 +68,13 @@ def _candidates(step: BeamStep, tokenizer: Tokenizer) -> dict[str, Any]:
     """
 
     def listed(log_probs: Tensor, rows: Tensor, ids: Tensor) -> list[tuple[int, str, float] | None]:
-        each = zip(rows.tolist(), tokenizer.tokens(ids.tolist()), log_probs.tolist(), strict=True)
-        return [(row, token, round(p, _DIGITS)) if p > NEVER else None for row, token, p in each]
+        candidates = zip(rows.tolist(), tokenizer.tokens(ids.tolist()), log_probs.tolist(), strict=True)
+        return [(row, token, round(p, _DIGITS)) if p > NEVER else None for row, token, p in candidates]
 
     kept, rows, ids = step.kept[0], step.rows[0], step.tokens[0]
     others = step.continued[0].clone()
     others[rows, ids] = NEVER
-    dropped, places = (found[0] for found in largest(others.flatten()[None], min(len(kept), others.numel())))
+    dropped, places = (x[0] for x in largest(others.flatten()[None], min(len(kept), others.numel())))
     ends = enumerate(zip(step.ends[0].tolist(), step.ended[0].tolist(), strict=True))
     return {
         "kept": listed(kept, rows, ids),
@@ -95,11 +95,11 @@ def _inside(model: Transformer, source: list[int], target: list[int]) -> dict[st
     # within the block every kernel is the explicit one, which is called with query, key and value
     with recorded_by_kind(model), ExitStack() as recorders:
         kernels = {kind: [layer.attention for layer in layers] for kind, layers in attentions(model).items()}
-        calls = {kind: recorders.enter_context(recorded_calls(of_kind)) for kind, of_kind in kernels.items()}
+        calls = {kind: recorders.enter_context(recorded_calls(stack)) for kind, stack in kernels.items()}
         model.hidden(src, tgt)
     embedded = {"source": model.src_embedding(src), "target": model.tgt_embedding(tgt)}
-    nothing = {side: torch.zeros_like(x) for side, x in embedded.items()}
-    positions = {"source": model.src_positions(nothing["source"]), "target": model.tgt_positions(nothing["target"])}
+    zeros = {side: torch.zeros_like(x) for side, x in embedded.items()}
+    positions = {"source": model.src_positions(zeros["source"]), "target": model.tgt_positions(zeros["target"])}
     rotary = attentions(model)["decoder"][0].rotary
     if rotary is not None:
         pairs = torch.tensor([1.0, 0.0], device=device).repeat(model.config.d_model // model.config.n_heads // 2)
@@ -108,7 +108,7 @@ def _inside(model: Transformer, source: list[int], target: list[int]) -> dict[st
         "embedded": {side: _quantized(x[0]) for side, x in embedded.items()},
         "positions": {side: _quantized(x[0]) for side, x in positions.items()},
         "attention": {
-            kind: [[_quantized(x[0]) for x in inputs[:3]] for inputs, _ in of_kind] for kind, of_kind in calls.items()
+            kind: [[_quantized(x[0]) for x in inputs[:3]] for inputs, _ in stack] for kind, stack in calls.items()
         },
     }
 
@@ -131,8 +131,8 @@ def _quantized(x: Tensor) -> dict[str, Any]:
     return {"scale": scale, "data": b64encode(integers.tobytes()).decode()}
 
 
-# What it makes of some dev sentences at each validation, and how it gets there. The records are lines of JSON, which a
-# resumed training continues; the page is made of them anew each time.
+# How dev sentences are translated at each validation. The records are lines of JSON, which a resumed training
+# continues; the page is made of them anew each time.
 
 
 def easy_to_follow(text: ParallelText, n: int) -> ParallelText:

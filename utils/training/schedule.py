@@ -61,6 +61,13 @@ class Progress:
     stale: int = 0  # validations since the best one
     validated: int = 0  # step of the last validation
 
+    def advance(self, target_tokens: int, seconds: float, n_updates: int) -> None:
+        """Count an update of an epoch that has `n_updates`."""
+        self.step, self.position = self.step + 1, self.position + 1
+        self.target_tokens, self.seconds = self.target_tokens + target_tokens, self.seconds + seconds
+        if self.position >= n_updates:
+            self.epoch, self.position = self.epoch + 1, 0
+
     def note(self, rank: Rank) -> None:
         """Record a validation."""
         if rank > (self.best_score, self.best_minus_loss):
@@ -77,32 +84,32 @@ class Progress:
         """Begin to compare scores anew."""
         (self.best_score, self.best_minus_loss), self.best_step, self.stale = Rank(), 0, 0
 
-    def time_spent(self, plan: TrainingConfig) -> float:
-        """Return the share of the plan's time that has passed, at most 1; 0 where it has no such limit."""
-        return 0.0 if plan.max_minutes is None else min(1.0, self.seconds / 60 / plan.max_minutes)
+    def time_spent(self, training: TrainingConfig) -> float:
+        """Return the share of the training's time that has passed, at most 1; 0 where it has no such limit."""
+        return 0.0 if training.max_minutes is None else min(1.0, self.seconds / 60 / training.max_minutes)
 
-    def lacks_validation(self, plan: TrainingConfig) -> bool:
+    def lacks_validation(self, training: TrainingConfig) -> bool:
         """Return whether a validation is due at this step and was not completed, because scoring failed for example.
 
         Where updates are slow, the first is due after eight minutes, and further ones each time that the number of
-        updates has doubled, so that they take a small share of the time, until the plan has one.
+        updates has doubled, so that they take a small share of the time, until a scheduled one.
         """
         early = not self.has_scores and self.seconds >= _FIRST_WEIGHTS and self.step >= 2 * self.validated
-        return self.step > 0 and self.validated != self.step and (early or self.is_planned(plan))
+        return self.step > 0 and self.validated != self.step and (early or self.is_scheduled(training))
 
-    def is_planned(self, plan: TrainingConfig) -> bool:
-        """Return whether the plan has a validation at this step, by its updates or its end.
+    def is_scheduled(self, training: TrainingConfig) -> bool:
+        """Return whether a validation is scheduled at this step, by the number of updates or the end.
 
         Only these choose the best weights and count for patience: those by the clock come at other steps each time, and
         what a training comes to must not depend on that.
         """
-        return self.step % plan.validate_every == 0 or self.ended(plan)
+        return self.step % training.validate_every == 0 or self.ended(training)
 
-    def ended(self, plan: TrainingConfig) -> bool:
-        """Return whether a limit of the plan is reached."""
+    def ended(self, training: TrainingConfig) -> bool:
+        """Return whether a limit of the training is reached."""
         return (
-            (plan.max_steps is not None and self.step >= plan.max_steps)
-            or (plan.max_epochs is not None and self.epoch >= plan.max_epochs)
-            or (plan.max_minutes is not None and self.seconds >= 60 * plan.max_minutes)
-            or (plan.patience is not None and self.stale >= plan.patience)
+            (training.max_steps is not None and self.step >= training.max_steps)
+            or (training.max_epochs is not None and self.epoch >= training.max_epochs)
+            or (training.max_minutes is not None and self.seconds >= 60 * training.max_minutes)
+            or (training.patience is not None and self.stale >= training.patience)
         )

@@ -7,29 +7,29 @@ from typing import Any, NamedTuple
 
 
 class Bound(NamedTuple):
-    """The values that a number may have, and what the ends mean."""
+    """The values that a number may have, and what the ends mean; the names are pydantic's."""
 
-    least: float | None = None
-    most: float | None = None
-    above: float | None = None
-    below: float | None = None
+    ge: float | None = None
+    le: float | None = None
+    gt: float | None = None
+    lt: float | None = None
     hint: str = ""
 
     def holds(self, value: float) -> bool:
         """Return whether a value is within; NaN is in no bound."""
         return (
-            (self.least is None or value >= self.least)
-            and (self.most is None or value <= self.most)
-            and (self.above is None or value > self.above)
-            and (self.below is None or value < self.below)
+            (self.ge is None or value >= self.ge)
+            and (self.le is None or value <= self.le)
+            and (self.gt is None or value > self.gt)
+            and (self.lt is None or value < self.lt)
             and value == value
         )
 
     def __str__(self) -> str:
-        if self.least is not None and self.most is not None:
-            text = f"{self.least:,} to {self.most:,}"
+        if self.ge is not None and self.le is not None:
+            text = f"{self.ge:,} to {self.le:,}"
         else:
-            words = {"at least": self.least, "more than": self.above, "at most": self.most, "below": self.below}
+            words = {"at least": self.ge, "more than": self.gt, "at most": self.le, "below": self.lt}
             ends = {word: end for word, end in words.items() if end is not None and math.isfinite(end)}
             text = " and ".join(f"{word} {end:,}" for word, end in ends.items())
         return text + (f" ({self.hint})" if self.hint else "")
@@ -46,26 +46,26 @@ class BoundError(ValueError):
 def bounded(
     default: Any,
     *,
-    least: float | None = None,
-    most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
+    ge: float | None = None,
+    le: float | None = None,
+    gt: float | None = None,
+    lt: float | None = None,
     hint: str = "",
 ) -> Any:
-    """Return a field of a `Group` that takes numbers within bounds; `hint` says what an end means."""
-    return field(default=default, metadata={"bound": Bound(least, most, above, below, hint)})
+    """Return a field of a `Config` that takes numbers within bounds; `hint` says what an end means."""
+    return field(default=default, metadata={"bound": Bound(ge, le, gt, lt, hint)})
 
 
 @dataclass(frozen=True)
-class Group:
+class Config:
     """Settings that belong together. A class below it adds rules between fields in `check`."""
 
     def __post_init__(self) -> None:
         """Refuse values out of their bounds."""
-        for each in dataclasses.fields(self):
-            value, bound = getattr(self, each.name), each.metadata.get("bound")
+        for setting in dataclasses.fields(self):
+            value, bound = getattr(self, setting.name), setting.metadata.get("bound")
             if bound is not None and value is not None and not bound.holds(value):
-                raise BoundError(each.name, value, bound, "None" in str(each.type))
+                raise BoundError(setting.name, value, bound, "None" in str(setting.type))
         self.check()
 
     def check(self) -> None:
