@@ -45,6 +45,7 @@ from utils.text.tokenizer import (
 from utils.text.words import WORDS as WORDS_FILE
 from utils.text.words import PlainText, WordPair, Words, plain_text
 
+Patch = pytest.MonkeyPatch
 # SentencePiece
 
 LINES = [
@@ -91,7 +92,7 @@ def test_a_document_on_one_line_is_learned_from_whole(kind: str, space: str) -> 
     assert UNK_ID not in tokenizer.encode([rare])[0]
 
 
-def test_learning_pieces_ends_at_a_signal_not_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learning_pieces_ends_at_a_signal_not_after_it(monkeypatch: Patch) -> None:
     ended: list[bool] = []
 
     def long(**_options: object) -> None:
@@ -134,9 +135,7 @@ def test_identity_keeps_the_full_width_that_nfkc_unifies() -> None:
 
 
 @each_kind
-def test_the_same_lines_give_the_same_model_and_very_many_are_read_one_in_k(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_lines_give_the_same_model(kind: str, tmp_path: Path, monkeypatch: Patch) -> None:
     TOKENIZERS[kind].save(tmp_path / "run.1" / "tokenizer")
     whole = (tmp_path / "run.1" / "tokenizer.model").read_bytes()
     loaded = SentencePieceTokenizer.load(tmp_path / "run.1" / "tokenizer.model")
@@ -284,9 +283,7 @@ def test_a_merge_is_left_out_at_the_rate() -> None:
         (["</s> </s> a a <PAD> <PAD>"], 2, True, "a"),  # special tokens have their place already
     ],
 )
-def test_words_stand_by_frequency_behind_the_special_tokens(
-    text: list[str], min_freq: int, lowercase: bool, kept: str, tmp_path: Path
-) -> None:
+def test_words_stand_by_frequency(text: list[str], min_freq: int, lowercase: bool, kept: str, tmp_path: Path) -> None:
     WordTokenizer.train(text, min_freq, lowercase).save(tmp_path / "run.1" / "tokenizer")
     loaded = WordTokenizer.load(tmp_path / "run.1" / "tokenizer.json")
     assert every_token(loaded) == [*SPECIAL_TOKENS, *kept.split()]
@@ -334,9 +331,7 @@ CONFIGS = {"unigram": SUBWORDS, "bpe": replace(SUBWORDS, kind="bpe"), "word": WO
 
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_a_vocabulary_is_of_both_sides_or_of_each_and_is_found_again(
-    config: TokenizerConfig, joint: bool, tmp_path: Path
-) -> None:
+def test_a_vocabulary_is_of_both_sides_or_of_each(config: TokenizerConfig, joint: bool, tmp_path: Path) -> None:
     pair = train_tokenizers(replace(config, joint=joint, vocab_size=80 if joint else 50), JA, EN)
     assert not any(UNK_ID in ids for ids in [*pair.src.encode(JA), *pair.tgt.encode(EN)])
     assert (UNK_ID in pair.src.encode(["Kyoto"])[0], UNK_ID in pair.tgt.encode(["京都"])[0]) == (not joint, not joint)
@@ -587,9 +582,7 @@ def test_sentences_and_gaps_are_the_text(text: str) -> None:
         ("short", 9, ["short"]),
     ],
 )
-def test_what_is_too_long_is_split_at_the_best_place_and_nothing_is_lost(
-    sentence: str, max_length: int, expected: list[str]
-) -> None:
+def test_what_is_too_long_is_split_at_the_best_place(sentence: str, max_length: int, expected: list[str]) -> None:
     parts = split_long(sentence, lambda part: len(part) <= max_length)
     assert parts == expected
     assert "".join(parts).replace(" ", "") == sentence.replace(" ", "")
@@ -766,7 +759,7 @@ SPAN = st.integers(0, 12).flatmap(lambda begin: st.tuples(st.just(begin), st.int
 
 
 @given(st.lists(st.sampled_from(["A ", "B", "京都は", *TAGS])), st.lists(st.tuples(SPAN, SPAN)))
-def test_whatever_the_tags_and_links_are_the_text_is_the_same_and_well_nested(
+def test_text_with_any_tags_and_links_is_well_nested(
     parts: list[str], links: list[tuple[tuple[int, int], tuple[int, int]]]
 ) -> None:
     names = {tag: tag.strip("<>/").split()[0] for tag in TAGS}
