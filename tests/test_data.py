@@ -42,7 +42,7 @@ from utils.dataset.batch import BucketSampler, require_positions
 from utils.dataset.check import check_own_text
 from utils.dataset.corpus import SPLITS, Corpus, FurtherText, facts, install, prepare_corpus, prepare_to_score, take
 from utils.dataset.embedded import MinimalPair, Pair, read_constructions, sentence_split
-from utils.dataset.formats import convert
+from utils.dataset.formats import pairs_in
 from utils.dataset.ids import (
     TokenArray,
     TokenPairs,
@@ -161,11 +161,9 @@ _LAUGHS = "".join(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10 if i else "ha"}">' for i 
 _LAUGHS = f"<!DOCTYPE tmx [{_LAUGHS}]>"
 
 
-def converted(folder: Path, name: str, content: str | bytes, languages: tuple[str, str] = JA_EN) -> Pairs:
+def read(folder: Path, name: str, content: str | bytes, languages: tuple[str, str] = JA_EN) -> Pairs:
     (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    into = ParallelFiles(folder / "into.src", folder / "into.tgt")
-    convert(folder / name, languages, into)
-    return pairs_of(into)
+    return [*pairs_in(folder / name, languages)]
 
 
 def unit(**texts: str) -> str:
@@ -184,7 +182,7 @@ def test_the_formats_that_the_page_shows_are_read_as_the_same_pairs(page: str, t
     blocks = re.findall(r"^```(tsv|csv|json|xml)\n(.*?)^```$", text, re.S | re.M)
     shown = dict(reversed(blocks))  # the first of each kind
     for language, name in ("tsv", "tsv"), ("csv", "csv"), ("json", "jsonl"), ("xml", "tmx"):
-        assert converted(tmp_path, f"my.{name}", shown[language]) == [
+        assert read(tmp_path, f"my.{name}", shown[language]) == [
             ("京都は日本の古都である。", "Kyoto is an ancient capital."),
             ("雨が降っている。", "It is raining."),
         ]
@@ -212,15 +210,15 @@ def test_the_formats_that_the_page_shows_are_read_as_the_same_pairs(page: str, t
 def test_columns_keys_and_units_are_found_by_language(
     name: str, content: str | bytes, pairs: Pairs, tmp_path: Path
 ) -> None:
-    assert converted(tmp_path, name, content) == pairs
+    assert read(tmp_path, name, content) == pairs
 
 
 def test_a_language_is_taken_as_it_is_written_before_another_of_its_kind(tmp_path: Path) -> None:
     table = "zh-CN\tzh_TW\ten-US\n1\t2\t3\n"
-    assert converted(tmp_path, "a.tsv", table, ("zh-TW", "en")) == [("2", "3")]
-    assert converted(tmp_path, "a.tsv", table, ("en", "zh")) == [("3", "1")]
+    assert read(tmp_path, "a.tsv", table, ("zh-TW", "en")) == [("2", "3")]
+    assert read(tmp_path, "a.tsv", table, ("en", "zh")) == [("3", "1")]
     with pytest.raises(ValueError, match=r"a\.tsv, line 1 has zh-CN, zh_TW, en-US, not both zh-HK and zh$"):
-        converted(tmp_path, "a.tsv", table, ("zh-HK", "zh"))
+        read(tmp_path, "a.tsv", table, ("zh-HK", "zh"))
 
 
 @pytest.mark.parametrize(
@@ -278,12 +276,10 @@ def test_a_file_of_pairs_is_not_held_in_memory(name: str, tmp_path: Path, monkey
     }
     rows = [row[name]] * 2000
     (tmp_path / name).write_text(tmx(*rows) if name == "a.tmx" else "\n".join(rows), encoding="utf-8")
-    into = ParallelFiles(tmp_path / "into.src", tmp_path / "into.tgt")
     tracemalloc.start()
-    convert(tmp_path / name, JA_EN, into)
+    assert all(pair == (src, tgt.strip()) for pair in pairs_in(tmp_path / name, JA_EN))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert pairs_of(into) == [(src, tgt.strip())] * 2000
     assert 2 * peak < (tmp_path / name).stat().st_size
 
 
@@ -709,7 +705,7 @@ def test_pairs_in_one_file_are_the_same_corpus_as_in_two(own: ParallelFiles, roo
     corpus = prepare_corpus(config, root)
     two = DataConfig(src=files.src, tgt=files.tgt, more_src=files.src, more_tgt=files.tgt, held_out=3)
     assert corpus.fingerprint() == prepare_corpus(two, root).fingerprint()
-    monkeypatch.setattr("utils.dataset.corpus.convert", None)
+    monkeypatch.setattr("utils.dataset.corpus.pairs_in", None)
     assert prepare_corpus(config, root) == corpus
     held = prepare_corpus(replace(config, dev_pairs=table, test_pairs=table), root)
     assert sizes_of(held)[1:] == [20, 20]

@@ -20,13 +20,14 @@ from const.corpora import CORPORA, CorpusSpec
 from const.path import CORPUS
 from utils.dataset.cache import cache_folder, file_hash
 from utils.dataset.embedded import write_embedded
-from utils.dataset.formats import convert
+from utils.dataset.formats import pairs_in
 from utils.dataset.text import (
     ParallelFiles,
     hold_out,
     read_pairs,
     require_text,
     write_joined,
+    write_pairs,
     write_split,
 )
 from utils.file import atomic_folder, read_json, write_json
@@ -194,7 +195,7 @@ def own_pair(config: DataConfig, prefix: str, root: Path, is_read: bool = True) 
         folder = cache_folder(root, "pairs", file_hash(file), file.suffixes, config.languages)
         if not folder.is_dir():
             with atomic_folder(folder) as draft:
-                convert(file, config.languages, ParallelFiles.of(draft, "pairs"))
+                write_pairs(ParallelFiles.of(draft, "pairs"), pairs_in(file, config.languages))
         files = ParallelFiles.of(folder, "pairs")
     if len({*map(file_hash, files)}) == 1:
         names = " and ".join(f"{name}={file}" for name, file in given.items())

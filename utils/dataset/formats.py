@@ -15,7 +15,7 @@ from pathlib import Path
 from xml.parsers import expat
 
 from config.data import LANGUAGE_NAMES, primary_language
-from utils.dataset.text import Pair, ParallelFiles, decoded_lines, open_text, pair_writer
+from utils.dataset.text import Pair, decoded_lines, open_text
 
 Languages = tuple[str, str]
 Pairs = Iterator[tuple[int, str, str]]  # line, source, target
@@ -27,13 +27,6 @@ _BROKEN = re.compile(r"[\0\ud800-\udfff]")  # JSON can spell half a character
 # TMX has its text in segments, outside the elements there that keep formatting codes of the document
 _OUTSIDE = {"seg": -1} | dict.fromkeys(("bpt", "ept", "it", "ph", "ut"), 1)
 _ONE_PAIR = "does a row hold one pair, and is every quote closed?"
-
-
-def convert(path: Path, languages: Languages, into: ParallelFiles) -> None:
-    """Write the pairs of a file as two files, source and target."""
-    with pair_writer(into) as write:
-        for pair in pairs_in(path, languages):
-            write(pair)
 
 
 def pairs_in(path: Path, languages: Languages) -> Iterator[Pair]:

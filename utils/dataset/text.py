@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from io import BufferedIOBase
-from itertools import chain, islice, zip_longest
+from itertools import chain, compress, islice, zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
@@ -175,19 +175,15 @@ def in_blocks(items: Iterable[X]) -> Iterator[list[X]]:
         yield block
 
 
-@contextmanager
-def pair_writer(files: ParallelFiles) -> Iterator[Callable[[Pair], None]]:
-    """Yield a function that writes a pair at the end of two new files."""
+def write_pairs(files: ParallelFiles, pairs: Iterable[Pair]) -> None:
+    """Write pairs to two new files."""
     with (
         files.src.open("w", encoding="utf-8", newline="\n") as src,
         files.tgt.open("w", encoding="utf-8", newline="\n") as tgt,
     ):
-
-        def write(pair: Pair) -> None:
+        for pair in pairs:
             src.write(pair[0] + "\n")
             tgt.write(pair[1] + "\n")
-
-        yield write
 
 
 def line_hash(*lines: str) -> int:
@@ -242,15 +238,9 @@ def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_furt
     if not keep.any():
         counts = ", ".join(f"{rule} {count:,}" for rule, count in dropped.items())
         raise ValueError(f"cleaning leaves none of {len(keep):,} pairs ({counts}): loosen --data.clean")
-    with pair_writer(into) as write:
-        for pair, is_kept in zip(read_pairs(files), keep, strict=True):
-            if is_kept:
-                write(pair)
-    return (
-        dropped
-        | {"kept": int((keep & ~is_further).sum())}
-        | ({FURTHER: int((keep & is_further).sum())} if n_further else {})
-    )
+    write_pairs(into, compress(read_pairs(files), keep))
+    kept = {"kept": int((keep & ~is_further).sum()), FURTHER: int((keep & is_further).sum())}
+    return dropped | (kept if n_further else {"kept": kept["kept"]})
 
 
 # Texts to train on and to score on: splitting one text into them, and adding to one of them.
@@ -296,37 +286,22 @@ def write_split(
     files: ParallelFiles, rest: NDArray[np.bool_], held_out: Mapping[str, Sequence[int]], folder: Path
 ) -> None:
     """Write what `hold_out` chose into a folder: the rest as train, the held-out texts by their names."""
-    pairs = dict[int, Pair]()
-    wanted = set(chain.from_iterable(held_out.values()))
-    with pair_writer(ParallelFiles.of(folder, "train")) as write:
-        for number, pair in enumerate(read_pairs(files)):
-            if rest[number]:
-                write(pair)
-            elif number in wanted:
-                pairs[number] = pair
-    for split, rows in held_out.items():
-        with pair_writer(ParallelFiles.of(folder, split)) as write:
-            for row in rows:
-                write(pairs[row])
+    write_pairs(ParallelFiles.of(folder, "train"), compress(read_pairs(files), rest))
+    rows = set(chain.from_iterable(held_out.values()))
+    pairs = {row: pair for row, pair in enumerate(read_pairs(files)) if row in rows}
+    for split, of_split in held_out.items():
+        write_pairs(ParallelFiles.of(folder, split), (pairs[row] for row in of_split))
 
 
 def write_joined(
-    files: ParallelFiles, more: ParallelFiles, held: Iterable[ParallelFiles], into: ParallelFiles
+    files: ParallelFiles, further: ParallelFiles, held_out: Iterable[ParallelFiles], into: ParallelFiles
 ) -> tuple[int, int]:
-    """Write a training text and more pairs after it, without those that have a held-out line on either side.
+    """Write a training text and further pairs after it, without those that have a held-out line on either side.
 
     A back-translated reference of a test text has another source, and would still be learned by heart. The numbers of
     pairs that were added and left out are returned.
     """
-    scored = {line.strip() for text in held for pair in read_pairs(text) for line in pair} - {""}
-    n_added = n_left_out = 0
-    with pair_writer(into) as write:
-        for pair in read_pairs(files):
-            write(pair)
-        for pair in read_pairs(more):
-            if scored.isdisjoint(map(str.strip, pair)):
-                write(pair)
-                n_added += 1
-            else:
-                n_left_out += 1
-    return n_added, n_left_out
+    scored = {line.strip() for text in held_out for pair in read_pairs(text) for line in pair} - {""}
+    keep = np.fromiter((scored.isdisjoint(map(str.strip, pair)) for pair in read_pairs(further)), bool)
+    write_pairs(into, chain(read_pairs(files), compress(read_pairs(further), keep)))
+    return int(keep.sum()), int((~keep).sum())
