@@ -218,69 +218,62 @@ class SegmentBatch(AnyBatch):
         return int((self.target != PAD_ID).sum())
 
 
-class _Streams:
-    """A text dealt to streams, all of which are concatenated as places 0, 1, ...
+def _segments(text: DocumentTokens, config: StreamConfig, random: np.random.Generator | None) -> Epoch:
+    """Deal a text to streams, all of which are concatenated as places 0, 1, ..., and return their segments as batches.
 
     With n = `config.accumulate`, batch i is segment `i // n` of the streams of group `i % n`: a row continues from
-    where batch `i - n` left it. Documents are dealt to the streams so that all are about equally long, and documents
-    that are longer than a stream are split at sentence ends into documents of their own.
-    Without a generator, documents keep their order.
+    where batch `i - n` left it; at the end, some may be only padding. Documents are dealt to the streams so that all
+    are about equally long, and documents that are longer than a stream are split at sentence ends into documents of
+    their own. Without a generator, documents keep their order.
     """
+    n_rows = config.n_streams * config.accumulate
+    ends = (text.lengths + 1).cumsum(dtype=np.int64)  # with </s>
+    bounds = _pieces(text.bounds, ends, int(ends[-1]) / n_rows)
+    piece_lengths = np.diff(np.concatenate([[0], ends])[bounds])
+    streams = _dealt(piece_lengths, n_rows, random)
+    pieces = np.concatenate(streams)
+    n_sentences = np.diff(bounds)[pieces]
+    firsts = n_sentences.cumsum() - n_sentences  # where each piece's sentences begin in this order
+    sentences = np.arange(text.n_sentences) + np.repeat(bounds[:-1][pieces] - firsts, n_sentences)
+    ends = (text.lengths[sentences] + 1).cumsum(dtype=np.int64)  # of each sentence, in places
+    document = np.repeat(np.arange(len(pieces)), n_sentences)
+    before = np.full(text.n_sentences, EOS_ID)  # what is read before a sentence
+    before[firsts] = BOS_ID
+    lengths = np.array([piece_lengths[stream].sum() for stream in streams])
+    begins = lengths.cumsum() - lengths
 
-    def __init__(self, text: DocumentTokens, config: StreamConfig, random: np.random.Generator | None) -> None:
-        self._text, self._config = text, config
-        n_rows = config.n_streams * config.accumulate
-        ends = (text.lengths + 1).cumsum(dtype=np.int64)  # with </s>
-        bounds = _pieces(text.bounds, ends, int(ends[-1]) / n_rows)
-        lengths = np.diff(np.concatenate([[0], ends])[bounds])
-        streams = _dealt(lengths, n_rows, random)
-        pieces = np.concatenate(streams)
-        n_sentences = np.diff(bounds)[pieces]
-        begins = n_sentences.cumsum() - n_sentences  # where each piece's sentences begin in this order
-        self._sentences = np.arange(text.n_sentences) + np.repeat(bounds[:-1][pieces] - begins, n_sentences)
-        self._document = np.repeat(np.arange(len(pieces)), n_sentences)
-        self._is_first = np.zeros(text.n_sentences, bool)
-        self._is_first[begins] = True
-        self._ends = (text.lengths[self._sentences] + 1).cumsum(dtype=np.int64)  # of each sentence, in places
-        self._lengths = np.array([lengths[stream].sum() for stream in streams])
-        self._begins = self._lengths.cumsum() - self._lengths
-
-    def epoch(self) -> Epoch:
-        """Return the batches: segments times groups; at the end of an epoch some may be only padding."""
-        config = self._config
-        n_segments = -(-int(self._lengths.max()) // config.segment_length)
-        positions = np.full(n_segments * config.accumulate, config.n_streams * config.segment_length)
-        return Epoch(positions, int(self._lengths.sum()), self._batch, lambda i: int(np.diff(self._window(i)).sum()))
-
-    def _window(self, i: int) -> NDArray[np.int64]:
+    def window(i: int) -> NDArray[np.int64]:
         """Return the places where each row of batch i begins and ends."""
-        segment, group = divmod(i, self._config.accumulate)
-        rows = slice(group * self._config.n_streams, (group + 1) * self._config.n_streams)
-        read = np.array([segment, segment + 1]) * self._config.segment_length
-        return self._begins[rows, None] + np.minimum(self._lengths[rows, None], read)
+        segment, group = divmod(i, config.accumulate)
+        rows = slice(group * config.n_streams, (group + 1) * config.n_streams)
+        read = np.array([segment, segment + 1]) * config.segment_length
+        return begins[rows, None] + np.minimum(lengths[rows, None], read)
 
-    def _batch(self, i: int) -> SegmentBatch:
-        begin, end = np.split(self._window(i), 2, axis=1)
-        place = begin + np.arange(self._config.segment_length)
-        is_text = place < end
-        ids, target = (np.full(place.shape, PAD_ID, np.int64) for _ in range(2))
-        document = np.full(place.shape, NO_DOCUMENT, np.int64)
-        if is_text.any():
-            ids[is_text], target[is_text], document[is_text] = self._read(place[is_text])
-        return SegmentBatch(torch.from_numpy(ids), torch.from_numpy(target), torch.from_numpy(document))
-
-    def _read(self, place: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def tokens(place: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return token, next token and document of some places."""
-        number = np.searchsorted(self._ends, place, "right")
-        sentences, of = np.unique(number, return_inverse=True)
-        ids, lengths = self._text.gather(self._sentences[sentences])
-        within = place - (self._ends[sentences] - lengths - 1)[of]
-        begins = (lengths.cumsum() - lengths)[of]
+        number = np.searchsorted(ends, place, "right")
+        needed, of = np.unique(number, return_inverse=True)
+        ids, n_ids = text.gather(sentences[needed])
+        within = place - (ends[needed] - n_ids - 1)[of]
+        first = (n_ids.cumsum() - n_ids)[of]
         # where </s> is due, the index is only kept in range
-        target = np.where(within < lengths[of], ids[np.minimum(begins + within, len(ids) - 1)], EOS_ID)
-        before = np.where(self._is_first[number], BOS_ID, EOS_ID)
-        token = np.where(within > 0, ids[np.maximum(begins + within - 1, 0)], before)
-        return token, target, self._document[number]
+        target = np.where(within < n_ids[of], ids[np.minimum(first + within, len(ids) - 1)], EOS_ID)
+        token = np.where(within > 0, ids[np.maximum(first + within - 1, 0)], before[number])
+        return token, target, document[number]
+
+    def batch(i: int) -> SegmentBatch:
+        begin, end = np.split(window(i), 2, axis=1)
+        place = begin + np.arange(config.segment_length)
+        is_text = place < end
+        parts = [np.full(place.shape, padding, np.int64) for padding in (PAD_ID, PAD_ID, NO_DOCUMENT)]
+        if is_text.any():
+            for part, content in zip(parts, tokens(place[is_text]), strict=True):
+                part[is_text] = content
+        return SegmentBatch(*map(torch.from_numpy, parts))
+
+    n_segments = -(-int(lengths.max()) // config.segment_length)
+    positions = np.full(n_segments * config.accumulate, config.n_streams * config.segment_length)
+    return Epoch(positions, int(lengths.sum()), batch, lambda i: int(np.diff(window(i)).sum()))
 
 
 def _pieces(bounds: NDArray[np.int64], ends: NDArray[np.int64], max_tokens: float) -> NDArray[np.int64]:
@@ -312,9 +305,9 @@ class StreamSampler(Sampler[SegmentBatch]):
     """Makes epochs of segments, their documents in an order by `seed`."""
 
     def __init__(self, text: DocumentTokens, config: StreamConfig, seed: int = 0) -> None:
-        super().__init__(lambda n: _Streams(text, config, np.random.default_rng((seed, n))).epoch())
+        super().__init__(lambda n: _segments(text, config, np.random.default_rng((seed, n))))
         self._text, self._config = text, config
 
     def all(self) -> list[SegmentBatch]:
         """Return the whole text as one stream, in order, for validation and testing."""
-        return list(_Streams(self._text, StreamConfig(1, self._config.segment_length), None).epoch())
+        return list(_segments(self._text, StreamConfig(1, self._config.segment_length), None))
