@@ -758,7 +758,9 @@ def test_more_text_joins_any_training_text_but_not_what_is_scored_on(own: Parall
     others = [(" dev capital ", "a"), ("b", "test都"), ("", "kept")]
     files = written(root.parent, [*((tgt, src) for src, tgt in pairs_of(own)), *others], "more")
     more: Any = {"more_src": files.src, "more_tgt": files.tgt}
-    for config, n_added in (DataConfig("embedded"), 21), (DataConfig(src=own.src, tgt=own.tgt, held_out=3), 17):
+    dev, ours = written(root.parent, [("dev都", "dev capital"), ("", "x")], "dev"), DataConfig(src=own.src, tgt=own.tgt)
+    given = replace(ours, dev_src=dev.src, dev_tgt=dev.tgt, test_src=dev.src, test_tgt=dev.tgt)
+    for config, n_added in (DataConfig("embedded"), 21), (replace(ours, held_out=3), 17), (given, 22):
         without, corpus = prepare_corpus(config, root), prepare_corpus(replace(config, **more), root)
         assert (corpus.name, corpus.dev, corpus.test) == (without.name, without.dev, without.test)
         assert read_parallel(corpus.train).src[:-n_added] == read_parallel(without.train).src
