@@ -180,7 +180,7 @@ def tmx(*units: str, encoding: str = "UTF-8", doctype: str = _DTD) -> str:
 def test_the_formats_that_the_page_shows_are_read_as_the_same_pairs(page: str, tmp_path: Path) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     blocks = re.findall(r"^```(tsv|csv|json|xml)\n(.*?)^```$", text, re.S | re.M)
-    shown = dict(reversed(blocks))  # the first of each kind
+    shown = dict(reversed(blocks))  # the first in each language
     for language, name in ("tsv", "tsv"), ("csv", "csv"), ("json", "jsonl"), ("xml", "tmx"):
         assert read(tmp_path, f"my.{name}", shown[language]) == [
             ("京都は日本の古都である。", "Kyoto is an ancient capital."),
@@ -370,7 +370,7 @@ def test_the_choice_is_as_good_as_random_and_always_the_same(tmp_path: Path) -> 
 
 def test_what_was_trained_on_is_never_held_out_when_the_text_grows(tmp_path: Path) -> None:
     """A run is resumed, or fine-tuned, after lines were added anywhere."""
-    old, new = ([(f"{kind} {i}", f"京 {i}") for i in range(40)] for kind in ("都", "新"))
+    old, new = ([(f"{word} {i}", f"京 {i}") for i in range(40)] for word in ("都", "新"))
     splits = []
     for i, pairs in enumerate((old, new[:20] + old + new[20:] + old[:3])):
         files = written(tmp_path, pairs, str(i))
@@ -498,9 +498,9 @@ def test_the_nearest_plain_file_is_taken_and_some_may_be_absent(toy: CorpusSpec,
 
 def tar_of(path: Path, *members: tuple[str, bytes, str]) -> Path:
     with tarfile.open(path, "w:gz") as tar:
-        for name, kind, link in members:
+        for name, type_, link in members:
             info = tarfile.TarInfo(name)
-            info.type, info.linkname, info.size = kind, link, int(kind == tarfile.REGTYPE)
+            info.type, info.linkname, info.size = type_, link, int(type_ == tarfile.REGTYPE)
             tar.addfile(info, io.BytesIO(b"x" * info.size))
     return path
 
@@ -643,10 +643,11 @@ def test_the_remedy_without_a_network_prepares_the_corpus(root: Path, tmp_path: 
             with pytest.raises(ValueError, match=r"^could not fetch ") as caught:
                 prepare_to_score(config, root)
         (line,) = re.findall("`python train.py (.*--dry-run)`", str(caught.value))
-        found = read_arguments(line.replace("PATH", str(tmp_path)).split())
-        assert isinstance(found.config, TranslationConfig)
-        assert (found.config.data.corpus, found.config.data.archive, found.dry_run) == (spec.name, tmp_path, True)
-        assert {*found.config.data.languages} == {*spec.languages}
+        options = read_arguments(line.replace("PATH", str(tmp_path)).split())
+        assert isinstance(options.config, TranslationConfig)
+        data = options.config.data
+        assert (data.corpus, data.archive, options.dry_run) == (spec.name, tmp_path, True)
+        assert {*data.languages} == {*spec.languages}
 
 
 def test_another_held_out_set_may_be_copied_in_later(
@@ -679,9 +680,9 @@ def test_a_result_says_that_its_text_was_rebuilt(
     for path, rebuilt in (("orig/toy-dev.en", False), ("orig/toy-train.en", True)):
         monkeypatch.setitem(CORPORA, "tanaka", replace(toy, rebuilt=(git_hash(TOY[path]),)))
         for corpus in prepare_corpus(config, root), prepare_monolingual(MonolingualConfig("tanaka"), root):
-            told = facts(corpus.fingerprint(), corpus.rebuilt)
-            assert told["fingerprint"] == corpus.fingerprint()
-            assert ("extracted again" in told.get("training_text", "")) == rebuilt
+            result = facts(corpus.fingerprint(), corpus.rebuilt)
+            assert result["fingerprint"] == corpus.fingerprint()
+            assert ("extracted again" in result.get("training_text", "")) == rebuilt
 
 
 def test_of_own_files_some_lines_are_held_out_once_for_each_content(own: ParallelFiles, root: Path) -> None:
@@ -780,9 +781,10 @@ GERMAN = ["Der Hund läuft in dem Park.", "Ein Mann ist auf der Straße.", "Die 
 def german(tmp_path: Path) -> DataConfig:
     """English to German; four texts of three lines, none of which is in two of them."""
     files = {}
-    for kind in ("", "dev_", "test_", "more_"):
+    for prefix in ("", "dev_", "test_", "more_"):
         for side, text in ("src", ENGLISH), ("tgt", GERMAN):
-            files[kind + side] = write(tmp_path / (kind + side), *(f"{kind.title()[:-1]}, {line}" for line in text))
+            name, title = prefix + side, prefix.title()[:-1]
+            files[name] = write(tmp_path / name, *(f"{title}, {line}" for line in text))
     return DataConfig("files", "en", "de", **files)  # type: ignore[arg-type]
 
 
@@ -793,8 +795,8 @@ def remarks(data: DataConfig, root: Path) -> str:
 
 
 def test_swapped_sides_are_told_by_their_words(german: DataConfig, tmp_path: Path) -> None:
-    for kind in ("dev", "more"):
-        src, tgt = f"{kind}_src", f"{kind}_tgt"
+    for text in ("dev", "more"):
+        src, tgt = f"{text}_src", f"{text}_tgt"
         swapped: Any = {src: getattr(german, tgt), tgt: getattr(german, src)}
         with pytest.raises(ValueError, match=rf" has the words of .*: are --data.{src} and --data.{tgt} swapped\?$"):
             remarks(replace(german, **swapped), tmp_path)
@@ -803,9 +805,9 @@ def test_swapped_sides_are_told_by_their_words(german: DataConfig, tmp_path: Pat
 
 def test_a_text_is_not_its_own_translation(german: DataConfig, tmp_path: Path) -> None:
     copy = write(tmp_path / "copy", *lines(german.dev_src))  # type: ignore[arg-type]
-    for kind, file in ("", german.src), ("dev_", copy), ("more_", german.more_src):
-        same: Any = {f"{kind}src": file, f"{kind}tgt": german.dev_src if file == copy else file}
-        with pytest.raises(ValueError, match=f"^{kind}src=.* and {kind}tgt=.*: both sides have the same content"):
+    for prefix, file in ("", german.src), ("dev_", copy), ("more_", german.more_src):
+        same: Any = {f"{prefix}src": file, f"{prefix}tgt": german.dev_src if file == copy else file}
+        with pytest.raises(ValueError, match=f"^{prefix}src=.* and {prefix}tgt=.*: both sides have the same content"):
             prepare_corpus(replace(german, **same), tmp_path)
     write(german.tgt, *lines(german.src)[:2], lines(german.tgt)[2])  # type: ignore[arg-type]
     assert remarks(german, tmp_path) == f"67% of the lines of {german.src} are their own translations: is that right?"
@@ -865,7 +867,7 @@ def test_who_comes_second_waits(tmp_path: Path, removes: bool) -> None:
         with pytest.raises(TimeoutError):
             second.result(0.1)
         go.set()
-        assert [each.exception() for each in (first, second)] == [None, None]
+        assert [job.exception() for job in (first, second)] == [None, None]
     assert path.exists() is not removes
 
 
@@ -936,8 +938,8 @@ def test_ids_are_those_of_encoding_now_and_made_once(corpus: Corpus) -> None:
     # of the cleaned training text alone
     assert first[0] == [["都", "古い", "京", "の", "寺"], ["capital", "an", "old", "the", "Kyo", "temple"]]
     tokenizers = cached_tokenizers(corpus, WORDS, never)
-    for split, found in zip(SPLITS, first[1], strict=True):
-        for side, tokenizer, encoded in zip(("src", "tgt"), tokenizers, found, strict=True):
+    for split, sides in zip(SPLITS, first[1], strict=True):
+        for side, tokenizer, encoded in zip(("src", "tgt"), tokenizers, sides, strict=True):
             text = LINES[f"{split}.{side}"]
             assert encoded == tokenizer.encode([text[i] for i in KEPT] if split == "train" else text)
     pairs = cached_tokens(corpus, "test", tokenizers, never)
@@ -976,10 +978,10 @@ def test_further_text_has_its_own_tag(
     for without, tagged, language in both:
         tokenizers = vocabulary.into(language)
         plain = training_tokens(without, tokenizers, rate, 1, quiet)(0)
-        found = training_tokens(tagged, tokenizers.with_tag(tag), rate, 1, quiet)(0)
-        assert ids_of(found.tgt) == ids_of(plain.tgt)
-        begins = [[known[f"<2{language}>"], *([known[f"<{kind}>"]] if kind else [])] for kind in (tag, *[more_tag] * 2)]
-        assert ids_of(found.src) == [[*b, *row[1:]] for b, row in zip(begins, ids_of(plain.src), strict=True)]
+        ids_with_tags = training_tokens(tagged, tokenizers.with_tag(tag), rate, 1, quiet)(0)
+        assert ids_of(ids_with_tags.tgt) == ids_of(plain.tgt)
+        begins = [[known[f"<2{language}>"], *([known[f"<{name}>"]] if name else [])] for name in (tag, *[more_tag] * 2)]
+        assert ids_of(ids_with_tags.src) == [[*b, *row[1:]] for b, row in zip(begins, ids_of(plain.src), strict=True)]
 
 
 def edited(name: str, corpus: Corpus) -> Corpus:
@@ -1037,11 +1039,11 @@ def test_a_segmentation_is_a_function_of_seed_and_epoch(
     corpus = replace(long_corpus, root=tmp_path / "straight")
     tokenizers, tokens = sampled(corpus, kind)
     straight = cached_tokens(corpus, "train", tokenizers, quiet)
-    for one, other, likeliest, tokenizer in zip(tokens(0), tokens(1), straight, tokenizers, strict=True):
+    for first, second, likeliest, tokenizer in zip(tokens(0), tokens(1), straight, tokenizers, strict=True):
         text = tokenizer.decode(ids_of(likeliest))
-        assert tokenizer.decode(ids_of(one)) == tokenizer.decode(ids_of(other)) == text
-        assert ids_of(one) != ids_of(other)
-        assert min(one.lengths.sum(), other.lengths.sum()) > likeliest.lengths.sum()
+        assert tokenizer.decode(ids_of(first)) == tokenizer.decode(ids_of(second)) == text
+        assert ids_of(first) != ids_of(second)
+        assert min(first.lengths.sum(), second.lengths.sum()) > likeliest.lengths.sum()
     assert ids.Sampling(0.1, 7, 2).block_seed(0, 0) == 4247664741  # golden: resumed runs sample on
     numbers = itertools.product((1, 11), (1, 11), (1, 11), (0, 1))
     assert len({ids.Sampling(0.1, seed, epoch).block_seed(block, side) for seed, epoch, block, side in numbers}) == 16
@@ -1073,10 +1075,10 @@ def test_ids_of_the_next_epoch_are_made_meanwhile(long_corpus: Corpus, tmp_path:
 
     def meanwhile(epoch: int) -> list[list[int]]:
         before = {*threading.enumerate()}
-        found = ids_of(tokens(epoch).src)
+        sources = ids_of(tokens(epoch).src)
         for thread in {*threading.enumerate()} - before:
             thread.join(60)
-        return found
+        return sources
 
     meanwhile(0)
     monkeypatch.setattr(ids, "_encoded", Mock(side_effect=OSError("no space left")))
@@ -1229,8 +1231,8 @@ def test_labels_are_numbered_in_sorted_order_and_kept(tmp_path: Path) -> None:
 def test_texts_are_encoded_with_their_labels(tmp_path: Path, root: Path) -> None:
     text, labels = write(tmp_path / "x.text", "都 寺", "", "橋 都"), write(tmp_path / "x.labels", "b", "a", "b")
     given = LabelNames.of(labels), WordTokenizer(["都", "寺"], lowercase=False), quiet, root
-    found = LabelledText.cached(text, labels, *given)
-    assert (ids_of(found.lines), found.labels.tolist()) == ([[4, 5], [], [1, 4]], [1, 0, 1])
+    labelled = LabelledText.cached(text, labels, *given)
+    assert (ids_of(labelled.lines), labelled.labels.tolist()) == ([[4, 5], [], [1, 4]], [1, 0, 1])
     with pytest.raises(ValueError, match=rf"^{text} has 3 lines but {labels} has 2: line i of one must be the label"):
         LabelledText.cached(text, write(labels, "b", "a"), *given)
 
@@ -1249,21 +1251,21 @@ def test_the_fingerprint_of_labelled_text_is_of_all_six_files(tmp_path: Path) ->
 
 
 def test_the_recipe_of_the_docs_puts_no_article_in_two_splits(tmp_path: Path, monkeypatch: Patch) -> None:
-    articles = tuple(Document(f"{kind}{i:05}", 1 + (7 * i) % 5) for i in range(150) for kind in ("BDS", "HST"))
-    text = write(tmp_path / "text", *(f"{one.name} {i}" for one in articles for i in range(one.n_lines)))
+    articles = tuple(Document(f"{label}{i:05}", 1 + (7 * i) % 5) for i in range(150) for label in ("BDS", "HST"))
+    text = write(tmp_path / "text", *(f"{article.name} {i}" for article in articles for i in range(article.n_lines)))
     corpus = MonolingualCorpus("kftt", "ja", text, text, text, articles, pre_tokenized=False)
     monkeypatch.setattr(monolingual, "prepare_monolingual", lambda _: corpus)
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs/results.md").read_text(encoding="utf-8")
     (recipe,) = re.findall(r"^```python\n(.*?)^```$", page, re.S | re.M)
     exec(recipe, {})
-    found = {split: lines(tmp_path / f"corpus/kftt-category-ja/{split}.text") for split in SPLITS}
-    for split, sentences in found.items():
+    splits = {split: lines(tmp_path / f"corpus/kftt-category-ja/{split}.text") for split in SPLITS}
+    for split, sentences in splits.items():
         labels = lines(tmp_path / f"corpus/kftt-category-ja/{split}.labels")
         assert labels == [line[:3] for line in sentences]
-        assert split == "train" or all(0.01 < labels.count(kind) / 450 < 0.03 for kind in ("BDS", "HST"))
-    assert sorted(itertools.chain(*found.values())) == sorted(lines(text))
-    seen = [{line.split()[0] for line in sentences} for sentences in found.values()]
+        assert split == "train" or all(0.01 < labels.count(label) / 450 < 0.03 for label in ("BDS", "HST"))
+    assert sorted(itertools.chain(*splits.values())) == sorted(lines(text))
+    seen = [{line.split()[0] for line in sentences} for sentences in splits.values()]
     assert sum(map(len, seen)) == len(articles)
 
 
@@ -1406,7 +1408,7 @@ def test_multi30k_is_learned_as_in_seq2seq(shared_data: Path, root: Path) -> Non
     train, dev, test = (cached_tokens(corpus, split, tokenizers, quiet) for split in SPLITS)
     bounds = batch.tokens_per_batch, batch.max_tokens, 1, batch.length_multiple, batch.sentences_per_batch
     epoch = BucketSampler(train, *bounds).epoch(0)
-    assert sorted(len(each.src) for each in epoch) == [29_000 % 128] + [128] * 226
+    assert sorted(len(batch.src) for batch in epoch) == [29_000 % 128] + [128] * 226
     assert (epoch.n_dropped, len(epoch)) == (0, recipe.training.validate_every)
     assert epoch.padding < 0.03
     for side, file in zip([*dev, *test], [*corpus.dev, *corpus.test], strict=True):
