@@ -80,7 +80,7 @@ def main() -> None:
                     beam=run.config.search.beam_size,
                     translate=partial(translate_lines, translator, run.model),
                     examples=examples(folder),
-                    tags=run.tokenizers.kinds,
+                    tags=run.tokenizers.text_tags,
                 )
             )
         names = ", ".join(f"{run.name} ({run.direction})" for run in served)

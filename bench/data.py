@@ -13,8 +13,9 @@ from bench.measure import benchmark_parser, in_own_process, publish
 from config.data import BatchConfig, DataConfig, TokenizerConfig
 from utils.command import Parser, require_options_at_least, run_command
 from utils.dataset.batch import BucketSampler, prefetched
-from utils.dataset.corpus import cached_tokenizers, cached_tokens, prepare_corpus, training_tokens
-from utils.dataset.text import ParallelFiles, pair_writer
+from utils.dataset.corpus import prepare_corpus
+from utils.dataset.ids import cached_tokenizers, cached_tokens, training_tokens
+from utils.dataset.text import ParallelFiles, write_pairs
 
 _FEWEST_PAIRS = 2000  # fewer do not suffice for a vocabulary
 _N_BATCHES = 1000
@@ -27,10 +28,9 @@ def write_text(files: ParallelFiles, n_pairs: int) -> None:
     words = [a + b + c for a in syllables for b in syllables for c in syllables[:6]]
     src, tgt = draw.permutation(words).tolist(), draw.permutation(words).tolist()
     chances = (1 / (np.arange(len(words)) + 2.7)).cumsum()
-    with pair_writer(files) as write:
-        for size in draw.integers(5, 16, n_pairs).tolist():
-            drawn = np.searchsorted(chances, draw.random(size) * chances[-1]).tolist()
-            write((" ".join(src[i] for i in drawn), " ".join(tgt[i] for i in reversed(drawn))))
+    sizes = draw.integers(5, 16, n_pairs).tolist()
+    lines = (np.searchsorted(chances, draw.random(size) * chances[-1]).tolist() for size in sizes)
+    write_pairs(files, ((" ".join(src[i] for i in line), " ".join(tgt[i] for i in reversed(line))) for line in lines))
 
 
 def prepare(files: ParallelFiles, root: Path, tokenizer: TokenizerConfig) -> dict[str, float]:

@@ -38,8 +38,8 @@ from utils import memory
 from utils.command import Namespace, Parser, print_above_bars, require_options_at_least, run_command
 from utils.config import TranslationConfig, find_settings
 from utils.dataset.batch import Batch, BucketSampler, prefetched
-from utils.dataset.corpus import cached_tokenizers, cached_tokens, prepare_corpus
-from utils.dataset.ids import TokenPairs
+from utils.dataset.corpus import prepare_corpus
+from utils.dataset.ids import TokenPairs, cached_tokenizers, cached_tokens
 from utils.device import compile_blocks, pick_device, synchronize
 from utils.file import write_lines
 from utils.load import build_network

@@ -19,21 +19,21 @@ class Translated(NamedTuple):
     bad: list[str]
 
 
-def _worse(lines: list[str], stride: int, cut: str) -> list[str]:
+def _worse(lines: list[str], stride: int, separator: str) -> list[str]:
     """In every n-th line, two words swap places and another is lost."""
-    found = []
+    worse = []
     for i, line in enumerate(lines):
-        words = line.split(cut) if cut else list(line)
+        words = line.split(separator) if separator else list(line)
         if i % stride == 0:
             words[1], words[-2] = words[-2], words[1]
         if i % stride == 1:
             del words[3]
-        found.append(cut.join(words))
-    return found
+        worse.append(separator.join(words))
+    return worse
 
 
-def _translated(lines: list[str], cut: str) -> Translated:
-    return Translated(lines, _worse(lines, 4, cut), _worse(_worse(lines, 2, cut), 5, cut))
+def _translated(lines: list[str], separator: str) -> Translated:
+    return Translated(lines, _worse(lines, 4, separator), _worse(_worse(lines, 2, separator), 5, separator))
 
 
 ENGLISH = _translated([line if i % 3 else f"Isn't it so? {line}" for i, line in enumerate(TEXT.tgt[:40])], " ")

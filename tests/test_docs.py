@@ -34,8 +34,7 @@ from tests.test_surface import prose, spoken, understand
 from tests.tiny import outcome
 from utils.arguments import read_arguments
 from utils.config import CONFIG_TYPES
-from utils.dataset.corpus import prepare_corpus
-from utils.dataset.download import take
+from utils.dataset.corpus import prepare_corpus, take
 from utils.dataset.embedded import minimal_pairs
 from utils.dataset.text import read_lines
 from utils.evaluation.metric import (

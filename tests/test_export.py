@@ -601,7 +601,7 @@ def tagged() -> TokenizerPair:
 
 def law() -> TokenizerPair:
     config = TokenizerConfig(vocab_size=60, joint=False)
-    return train_tokenizers(config, TEXT.src, TEXT.tgt, kinds=["bt", "law"]).of_kind("law")
+    return train_tokenizers(config, TEXT.src, TEXT.tgt, text_tags=["bt", "law"]).with_tag("law")
 
 
 @pytest.mark.parametrize(

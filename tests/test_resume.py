@@ -33,8 +33,7 @@ from utils.dataset.batch import BucketSampler
 from utils.dataset.ids import TokenArray
 from utils.dataset.labelled import LabelledText, labelled_examples
 from utils.dataset.masked import MaskedText, masked_examples
-from utils.dataset.monolingual import Document, DocumentTokens
-from utils.dataset.stream import StreamSampler
+from utils.dataset.monolingual import Document, DocumentTokens, StreamSampler
 from utils.training import muon
 from utils.training.checkpoint import (
     CheckpointKeeper,

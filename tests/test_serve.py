@@ -442,7 +442,7 @@ def test_texts_have_the_tag_that_they_are_given_and_others_are_refused(scribe: S
     text = read[""][1:]
     assert read == {None: read["law"], "law": ["<2en>", "<law>", *text], "bt": ["<2en>", "<bt>", *text], "": read[""]}
     assert "<law>" not in text
-    knows, plain = scribe.served()._replace(tags=pair.kinds), scribe.served("plain", "en", "ja")
+    knows, plain = scribe.served()._replace(tags=pair.text_tags), scribe.served("plain", "en", "ja")
     for path, field in (("/translate", "q"), ("/api/translate", "text")):
         for tag in ("bt", "", None):
             assert post([knows], path, json={field: "寺", **JA_EN, "tag": tag}).status_code == 200

@@ -51,11 +51,9 @@ from tests.tiny import (
 )
 from tests.tree import assert_drawn_by
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
-from utils.dataset.corpus import training_tokens
-from utils.dataset.ids import cached_tokenizer
+from utils.dataset.ids import cached_tokenizer, training_tokens
 from utils.dataset.labelled import LabelledText
-from utils.dataset.monolingual import prepare_monolingual
-from utils.dataset.stream import StreamSampler
+from utils.dataset.monolingual import StreamSampler, prepare_monolingual
 from utils.file import write_lines
 from utils.load import TrainedClassifier, TrainedLanguageModel, load_classifier, load_language_model, load_run
 from utils.run import ATTENTION, TEST, TRANSLATIONS, WEIGHTS, create_run

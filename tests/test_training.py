@@ -33,7 +33,7 @@ from utils.dataset.batch import Batch, BucketSampler, batch_of
 from utils.dataset.ids import TokenArray, TokenPairs
 from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
-from utils.dataset.stream import SegmentBatch
+from utils.dataset.monolingual import SegmentBatch
 from utils.device import product_dtype
 from utils.training import muon as muon_module
 from utils.training import optimizer as optimizer_module

@@ -62,7 +62,7 @@ def tokenizers() -> TokenizerPair:
 def tagged_tokenizers() -> TokenizerPair:
     """Those of a translator that has learned both directions and two kinds of text, for one of these kinds."""
     config = replace(TOKENIZER, joint=True, tag=True, vocab_size=90)
-    return train_tokenizers(config, TEXT.src, TEXT.tgt, ("ja", "en"), ["bt", "law"]).of_kind("law")
+    return train_tokenizers(config, TEXT.src, TEXT.tgt, ("ja", "en"), ["bt", "law"]).with_tag("law")
 
 
 def drawn(module: ModuleT, std: float = 0.5) -> ModuleT:

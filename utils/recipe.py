@@ -117,8 +117,8 @@ def training_pairs(data: DataConfig) -> Iterator[Pair]:
     rows = set[int]()
     sizes = [0 if data.own_files(text) else data.held_out for text in splits]
     if any(sizes):
-        is_rest, dev, test = hold_out(_own_pairs(data), *sizes)
-        rows = {*dev, *test}
+        is_rest, chosen = hold_out(_own_pairs(data), *sizes)
+        rows = {row for lines in chosen.values() for row in lines}
     for row, (pair, stays) in enumerate(zip(_own_pairs(data), is_rest, strict=False)):
         if stays:
             yield pair

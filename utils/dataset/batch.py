@@ -166,12 +166,14 @@ class Examples(NamedTuple):
     n_dropped: int = 0  # examples left out for their length
 
 
-def _bucketed(examples: Examples, random: np.random.Generator, budget: int, multiple: int, most: int | None) -> Epoch:
+def _bucketed(
+    examples: Examples, random: np.random.Generator, budget: int, multiple: int, max_rows: int | None
+) -> Epoch:
     """Return batches as a function of lengths, bounds and generator alone; the bounds are as in `BucketSampler`.
 
     Examples are sorted by length; of two sides, by the second and, among equals, by the first: ascending for one length
     of the second, descending for the next, so that no batch has the longest beside the shortest. Examples of equal
-    lengths are in random order. The sequence is cut wherever a bound is reached, and the batches are then shuffled.
+    lengths are in random order. The sequence is split wherever a bound is reached, and the batches are then shuffled.
     """
     sides, make, target_tokens, n_dropped = examples
     n = len(sides[0])
@@ -180,10 +182,10 @@ def _bucketed(examples: Examples, random: np.random.Generator, budget: int, mult
     order = random.permutation(np.arange(n, dtype=np.int32))
     order = order[np.argsort(_by_length(*wide)[order], kind="stable")]
     wide = [side[order] for side in wide]
-    cuts = _cut(np.maximum.reduce(wide), budget, most or n, multiple)
-    shuffled = random.permutation(len(cuts) - 1)
-    begins, ends = cuts[:-1][shuffled], cuts[1:][shuffled]
-    widths = np.stack([np.maximum.reduceat(side, cuts[:-1])[shuffled] for side in wide], axis=1)
+    bounds = _bounds(np.maximum.reduce(wide), budget, max_rows or n, multiple)
+    shuffled = random.permutation(len(bounds) - 1)
+    begins, ends = bounds[:-1][shuffled], bounds[1:][shuffled]
+    widths = np.stack([np.maximum.reduceat(side, bounds[:-1])[shuffled] for side in wide], axis=1)
     return Epoch(
         (ends - begins) * widths.sum(axis=1, dtype=np.int64),
         sum(int(side.sum(dtype=np.int64)) for side in sides),
@@ -197,27 +199,26 @@ def _by_length(first: NDArray[np.integer], second: NDArray[np.integer] | None = 
     """Return sort keys: by the second length, then by the first, ascending and descending in turn."""
     widest = int(first.max()) + 1
     if second is None:
-        number, most = first, widest
+        keys, n_keys = first, widest
     else:
         # rank · widest + first; for every other rank, rank · widest + (widest - 1 - first), which descends
         rank = (np.bincount(second) > 0).cumsum() - 1  # of each second length among those that occur
         base, sign = rank * widest, np.where(rank % 2, 1, -1)
         base += np.where(rank % 2, 0, widest - 1)
-        number, most = base[second], len(rank) * widest
-        number += sign[second] * first
+        keys, n_keys = base[second] + sign[second] * first, len(rank) * widest
     # two-byte numbers are radix-sorted, ten times as fast as by comparison
-    return number.astype(np.min_scalar_type(most))
+    return keys.astype(np.min_scalar_type(n_keys))
 
 
-def _cut(widths: NDArray[np.integer], budget: int, most: int, multiple: int) -> NDArray[np.int64]:
-    """Return where batches begin, and the end: each takes as many consecutive rows as the bounds allow."""
-    found = [0]
-    while (begin := found[-1]) < len(widths):
-        room = min(most, max(1, budget // int(widths[begin])))
+def _bounds(widths: NDArray[np.integer], budget: int, max_rows: int, multiple: int) -> NDArray[np.int64]:
+    """Return where batches begin, and the end: each takes as many consecutive rows as are allowed."""
+    bounds = [0]
+    while (begin := bounds[-1]) < len(widths):
+        room = min(max_rows, max(1, budget // int(widths[begin])))
         widest = np.maximum.accumulate(widths[begin : begin + room])
         n = max(1, int(np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= budget)))
-        found.append(begin + (n - n % multiple or n))
-    return np.array(found)
+        bounds.append(begin + (n - n % multiple or n))
+    return np.array(bounds)
 
 
 def pair_examples(
@@ -261,11 +262,12 @@ class BucketSampler(Sampler[Any]):
 
     Args:
         text: the text: pairs, if `examples` is not given.
-        tokens_per_batch: most positions of a batch on either side, padding included; a longer row is a batch by itself.
+        tokens_per_batch: how many positions a batch may have on either side, padding included; a longer row is a batch
+            by itself.
         max_tokens: what is longer, special tokens included, is left out or truncated, as `examples` says; None: never.
         multiple: widths are padded up to a multiple of it, and the rows of a batch are a multiple of it where there
             are that many.
-        sentences_per_batch: most rows of a batch; None: as many as fit.
+        sentences_per_batch: how many rows a batch may have; None: as many as fit.
         examples: returns those of an epoch, from the text, `max_tokens`, seed and number of the epoch, and a generator.
     """
 

@@ -72,26 +72,26 @@ def _form(word: Word, path: str, language: str) -> str | None:
     form: str | Word | None = word
     for name in path.split(".")[1:]:
         form = form.get(name) if isinstance(form, Mapping) else None
-    found = form.get(language) if isinstance(form, Mapping) else form
-    return found if isinstance(found, str) else None
+    form = form.get(language) if isinstance(form, Mapping) else form
+    return form if isinstance(form, str) else None
 
 
 def read_words(grammar: dict[str, Any]) -> dict[str, tuple[Word, ...]]:
-    """Return the words of each kind, groups of kinds included."""
+    """Return the words of each table and of each group of tables."""
     tables: dict[str, dict[str, dict[str, Any]]] = {}
-    for kind, rows in grammar["words"].items():
+    for name, rows in grammar["words"].items():
         if isinstance(rows, dict):  # Japanese: English
             rows = [("ja", "en"), *rows.items()]
-        names, *rows = rows
-        forms = [dict(zip(names, (form if form is None else str(form) for form in row), strict=True)) for row in rows]
-        tables[kind] = {str(word["ja"]): word for word in forms}
+        columns, *rows = rows
+        forms = [dict(zip(columns, (form if form is None else str(form) for form in row), strict=True)) for row in rows]
+        tables[name] = {str(word["ja"]): word for word in forms}
     for word in (word for table in tables.values() for word in table.values()):
-        word |= {name: tables[name][form] for name, form in word.items() if name in tables and form is not None}
-    words: dict[str, tuple[Word, ...]] = {kind: tuple(table.values()) for kind, table in tables.items()}
-    for kind, (first, last, step) in grammar["numbers"].items():
-        words[kind] = tuple({"ja": str(n), "en": str(n)} for n in range(first, last + 1, step))
-    for kind, kinds in grammar["groups"].items():
-        words[kind] = tuple(word for name in kinds for word in words[name])
+        word |= {column: tables[column][form] for column, form in word.items() if column in tables and form is not None}
+    words: dict[str, tuple[Word, ...]] = {name: tuple(table.values()) for name, table in tables.items()}
+    for name, (first, last, step) in grammar["numbers"].items():
+        words[name] = tuple({"ja": str(n), "en": str(n)} for n in range(first, last + 1, step))
+    for group, names in grammar["groups"].items():
+        words[group] = tuple(word for name in names for word in words[name])
     return words
 
 
@@ -116,23 +116,23 @@ def read_constructions() -> list[Construction]:
 
 
 def _fitting(words: dict[str, tuple[Word, ...]], slot: str, ja: str, en: str) -> tuple[Word, ...]:
-    """Return the words of a slot's kind that have all forms that the two patterns ask for."""
+    """Return the words of a slot's table that have all forms that the two patterns ask for."""
     patterns = (("ja", ja), ("en", en))
     asked = [(path, language) for language, text in patterns for name, path in SLOT.findall(text) if name == slot]
     return tuple(word for word in words[slot.rstrip("0123456789")] if None not in [_form(word, *a) for a in asked])
 
 
 @cache
-def pair_split(one: str, other: str) -> str:
+def pair_split(first: str, second: str) -> str:
     """Return the split that a pair of words, given in sorted order, belongs to."""
-    percent = int.from_bytes(blake2b(f"0\t{one}\t{other}".encode(), digest_size=8).digest()) % 100
+    percent = int.from_bytes(blake2b(f"0\t{first}\t{second}".encode(), digest_size=8).digest()) % 100
     return "dev" if percent < HELD_OUT_PERCENT else "test" if percent < 2 * HELD_OUT_PERCENT else "train"
 
 
 def sentence_split(fillers: Mapping[str, Word]) -> str | None:
     """Return the split that a sentence belongs to; None when it has pairs of both dev and test, or one word twice."""
     names = sorted(str(word["ja"]) for word in fillers.values())
-    held_out = {pair_split(one, other) for one, other in combinations(names, 2)} - {"train"}
+    held_out = {pair_split(*pair) for pair in combinations(names, 2)} - {"train"}
     if len(set(names)) < len(names) or len(held_out) == 2:
         return None
     return held_out.pop() if held_out else "train"
@@ -152,10 +152,11 @@ def draw(construction: Construction, rng: random.Random) -> dict[str, list[dict[
 def generate() -> dict[str, list[Pair]]:
     """Generate the corpus as (Japanese, English) pairs, the constructions in equal shares as far as they suffice."""
     rng = random.Random(0)
-    drawn = [(one, draw(one, rng)) for one in read_constructions()]
+    drawn = [(construction, draw(construction, rng)) for construction in read_constructions()]
     corpus: dict[str, list[Pair]] = {}
     for split, size in SIZES.items():
-        pairs = [*islice(_in_turns([map(one.render, sentences[split]) for one, sentences in drawn]), size)]
+        rendered = [map(construction.render, fillers[split]) for construction, fillers in drawn]
+        pairs = [*islice(_in_turns(rendered), size)]
         if len(pairs) < size:
             raise ValueError(f"the grammar yields {len(pairs)} {split} pairs, not {size}: raise DRAWS={DRAWS}")
         corpus[split] = sorted(pairs, key=lambda _: rng.random())
@@ -177,12 +178,12 @@ def minimal_pairs(n: int = 200) -> dict[str, list[MinimalPair]]:
     words is held out from training, but for those of the right translation in "new combinations".
     """
     rng, seen = random.Random(1), {ja for ja, _ in generate()["train"]}
-    drawn = [(one, draw(one, rng)) for one in read_constructions()]
+    drawn = [(construction, draw(construction, rng)) for construction in read_constructions()]
 
     def pairs(way: str, changes: list[list[str]]) -> Iterator[MinimalPair]:
         split = "test" if way == "familiar" else "train"
         streams = [
-            _in_turns([_pairs(one, sentences[split], way, change, rng) for one, sentences in drawn])
+            _in_turns([_pairs(construction, fillers[split], way, change, rng) for construction, fillers in drawn])
             for change in changes
         ]
         return (pair for pair in _in_turns(streams) if pair.source not in seen)
@@ -196,25 +197,25 @@ def _in_turns(streams: Sequence[Iterator[PairT]]) -> Iterator[PairT]:
 
 
 def _pairs(
-    one: Construction, sentences: list[dict[str, Word]], way: str, change: list[str], rng: random.Random
+    construction: Construction, sentences: list[dict[str, Word]], way: str, change: list[str], rng: random.Random
 ) -> Iterator[MinimalPair]:
     """Yield the pairs of those sentences of a construction that can be changed in this way, and in nothing else."""
-    first, last = change[0], change[-1]
-    if first not in one.en if way == "instead" else not {*change} <= one.slots.keys():
+    slots, first, last = construction.slots, change[0], change[-1]
+    if first not in construction.en if way == "instead" else not {*change} <= slots.keys():
         return
-    wrong = one._replace(en=one.en.replace(first, last)) if way == "instead" else one
+    wrong = construction._replace(en=construction.en.replace(first, last)) if way == "instead" else construction
     for fillers in sentences:
         others = fillers
         if way == "exchanged":
             others = {**fillers, first: fillers[last], last: fillers[first]}
         elif way != "instead":
-            others = {**fillers, first: one.slots[first][int(rng.random() * len(one.slots[first]))]}
-        pair = MinimalPair(*one.render(fillers), wrong.render(others)[1])
+            others = {**fillers, first: slots[first][int(rng.random() * len(slots[first]))]}
+        pair = MinimalPair(*construction.render(fillers), wrong.render(others)[1])
         forms = [(fillers[slot], others[slot], path) for slot, path in SLOT.findall(wrong.en) if path]
         if (
             pair.right != pair.wrong
             and sentence_split(others) == "train"
-            and all(word in one.slots[slot] for slot, word in others.items())
+            and all(word in slots[slot] for slot, word in others.items())
             and all(_form(word, path, "en") == _form(other, path, "en") is not None for word, other, path in forms)
         ):
             yield pair

@@ -1,6 +1,6 @@
 """Pairs in one file: TSV, CSV, JSON Lines or TMX, written once as the two files that everything else reads.
 
-A file of any size is read as it comes; a row, a tag or a unit that would fill the memory is refused.
+A file of any size is read as it comes; a row, an element or a unit that would fill the memory is refused.
 """
 
 import csv
@@ -15,25 +15,18 @@ from pathlib import Path
 from xml.parsers import expat
 
 from config.data import LANGUAGE_NAMES, primary_language
-from utils.dataset.text import Pair, ParallelFiles, decoded_lines, open_text, pair_writer
+from utils.dataset.text import Pair, decoded_lines, open_text
 
 Languages = tuple[str, str]
-Found = Iterator[tuple[int, str, str]]  # line, source, target
+Pairs = Iterator[tuple[int, str, str]]  # line, source, target
 Rows = Iterator[tuple[int, list[str]]]
 
 _LONGEST = 2**20  # bytes of a line, or of TMX without the end of a unit
-_MOST_LINES = 100  # of a row of CSV, beyond the first
+_MAX_LINES = 100  # of a row of CSV, beyond the first
 _BROKEN = re.compile(r"[\0\ud800-\udfff]")  # JSON can spell half a character
 # TMX has its text in segments, outside the elements there that keep formatting codes of the document
 _OUTSIDE = {"seg": -1} | dict.fromkeys(("bpt", "ept", "it", "ph", "ut"), 1)
 _ONE_PAIR = "does a row hold one pair, and is every quote closed?"
-
-
-def convert(path: Path, languages: Languages, into: ParallelFiles) -> None:
-    """Write the pairs of a file as two files, source and target."""
-    with pair_writer(into) as write:
-        for pair in pairs_in(path, languages):
-            write(pair)
 
 
 def pairs_in(path: Path, languages: Languages) -> Iterator[Pair]:
@@ -74,20 +67,21 @@ def _as_codes(names: Sequence[str]) -> list[str]:
 
 
 @lru_cache(8)
-def _sides(names: tuple[str, ...], languages: Languages) -> list[int]:
+def _places(names: tuple[str, ...], languages: Languages) -> list[int]:
     """Return the places of source and target among names, as far as they are there: by `en`, or `en-US`, or `tgt`."""
     codes = [name.strip().replace("_", "-").lower() for name in _as_codes(names)]
     backwards = range(len(names) - 1, -1, -1)  # of equal names, the first counts
     by_code, by_language = ({keys[i]: i for i in backwards} for keys in (codes, [*map(primary_language, codes)]))
-    wanted = [(each.replace("_", "-").lower(), primary_language(each)) for each in languages]
-    of_language = [by_code.get(code, by_language.get(language)) for code, language in wanted]
-    ways = of_language, *([*map(by_code.get, way)] for way in (("src", "tgt"), ("source", "target")))
-    return max(([place for place in dict.fromkeys(way) if place is not None] for way in ways), key=len)
+    candidates = [
+        [by_code.get(lang.replace("_", "-").lower(), by_language.get(primary_language(lang))) for lang in languages],
+        *([*map(by_code.get, sides)] for sides in (("src", "tgt"), ("source", "target"))),
+    ]
+    return max(([place for place in dict.fromkeys(places) if place is not None] for places in candidates), key=len)
 
 
 def _both(names: tuple[str, ...], languages: Languages, where: str) -> list[int]:
     """Return the places of source and target, or refuse names that lack one."""
-    if len(sides := _sides(names, languages)) < 2:
+    if len(sides := _places(names, languages)) < 2:
         raise ValueError(f"{where} has {', '.join(names)[:100] or 'nothing'}, not both {' and '.join(languages)}")
     return sides
 
@@ -104,31 +98,31 @@ def _lines(file: BufferedIOBase, name: str) -> Iterator[tuple[int, str]]:
     return enumerate(decoded_lines(bounded(), name), start=1)
 
 
-def _pairs(rows: Rows, name: str, languages: Languages, separator: str) -> Found:
+def _pairs(rows: Rows, name: str, languages: Languages, separator: str) -> Pairs:
     """Yield both sides of the rows of a table: by the names in its first row, else the first two columns."""
     begin, first = next(rows, (1, ["", ""]))
-    has_names, width = bool(_sides(tuple(first), languages)), max(2, len(first))
+    has_names, width = bool(_places(tuple(first), languages)), max(2, len(first))
     src, tgt = _both(tuple(first), languages, f"{name}, line {begin}") if has_names else (0, 1)
     for number, row in rows if has_names else chain([(begin, first)], rows):
         if len(row) != width:
-            what = f"{len(row):,} columns, not {width:,}" if len(row) > 1 else "one column"
-            raise ValueError(f"{name}, line {number} has {what}: is {separator} missing, or part of a text?")
+            columns = f"{len(row):,} columns, not {width:,}" if len(row) > 1 else "one column"
+            raise ValueError(f"{name}, line {number} has {columns}: is {separator} missing, or part of a text?")
         yield number, row[src], row[tgt]
 
 
-def _tsv(file: BufferedIOBase, name: str, languages: Languages) -> Found:
+def _tsv(file: BufferedIOBase, name: str, languages: Languages) -> Pairs:
     """Quotes are text here: many sentences begin with one."""
     rows = ((number, line.split("\t")) for number, line in _lines(file, name) if line)
     return _pairs(rows, name, languages, "a tab")
 
 
-def _csv(file: BufferedIOBase, name: str, languages: Languages) -> Found:
+def _csv(file: BufferedIOBase, name: str, languages: Languages) -> Pairs:
     def rows() -> Rows:
         lines = ((number, line + "\n") for number, line in _lines(file, name))
         for number, line in lines:
-            more = islice((text for _, text in lines), _MOST_LINES)
+            following = islice((text for _, text in lines), _MAX_LINES)
             try:
-                row = next(csv.reader(chain([line], more), strict=True))
+                row = next(csv.reader(chain([line], following), strict=True))
             except csv.Error as error:
                 raise ValueError(f"{name}, line {number}, where a row begins: {error}: {_ONE_PAIR}") from error
             if row:
@@ -137,7 +131,7 @@ def _csv(file: BufferedIOBase, name: str, languages: Languages) -> Found:
     return _pairs(rows(), name, languages, "a comma")
 
 
-def _json_lines(file: BufferedIOBase, name: str, languages: Languages) -> Found:
+def _json_lines(file: BufferedIOBase, name: str, languages: Languages) -> Pairs:
     """An object a line, with the texts or, as in Hugging Face's datasets, with a `translation` that has them."""
     for number, line in _lines(file, name):
         if not line.strip():
@@ -155,28 +149,28 @@ def _json_lines(file: BufferedIOBase, name: str, languages: Languages) -> Found:
         yield number, texts[0], texts[1]
 
 
-def _tmx(file: BufferedIOBase, name: str, languages: Languages) -> Found:
+def _tmx(file: BufferedIOBase, name: str, languages: Languages) -> Pairs:
     """Units (tu) have variants (tuv), each with a segment (seg); one without both languages is left out."""
     parser, pairs = expat.ParserCreate(), list[tuple[int, str, str]]()
     parser.buffer_text = True
     variants = list[tuple[str, list[str]]]()  # of the present unit: language, and parts of the text
     outside, has_unit = 1, False  # text is read where outside is 0
 
-    def start(tag: str, attributes: dict[str, str]) -> None:
+    def start(element: str, attributes: dict[str, str]) -> None:
         nonlocal outside
-        outside += _OUTSIDE.get(tag, 0)
-        if tag == "tuv":
+        outside += _OUTSIDE.get(element, 0)
+        if element == "tuv":
             variants.append((attributes.get("xml:lang") or attributes.get("lang", ""), []))
 
     def add(text: str) -> None:
         if variants and not outside:
             variants[-1][1].append(text)
 
-    def end(tag: str) -> None:
+    def end(element: str) -> None:
         nonlocal outside, has_unit
-        outside -= _OUTSIDE.get(tag, 0)
-        if tag == "tu":
-            if len(sides := _sides(tuple(language for language, _ in variants), languages)) == 2:
+        outside -= _OUTSIDE.get(element, 0)
+        if element == "tu":
+            if len(sides := _places(tuple(language for language, _ in variants), languages)) == 2:
                 src, tgt = ("".join(variants[place][1]) for place in sides)
                 pairs.append((parser.CurrentLineNumber, src, tgt))
             variants.clear()
@@ -205,7 +199,7 @@ def _tmx(file: BufferedIOBase, name: str, languages: Languages) -> Found:
         raise ValueError(f"{reason}: export it again, as TMX in UTF-8 without a DOCTYPE") from error
 
 
-_READERS: dict[str, Callable[[BufferedIOBase, str, Languages], Found]]
+_READERS: dict[str, Callable[[BufferedIOBase, str, Languages], Pairs]]
 _READERS = {".tsv": _tsv, ".csv": _csv, ".jsonl": _json_lines, ".tmx": _tmx}
 # of a side: in the first line, but in TMX anywhere
 _NAME = {

@@ -3,9 +3,10 @@
 import hashlib
 import os
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from itertools import chain, groupby, islice
@@ -13,7 +14,7 @@ from multiprocessing import get_context
 from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import current_thread, main_thread
+from threading import Thread, current_thread, main_thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +24,11 @@ from tqdm import tqdm
 from config.data import TokenizerConfig
 from const.path import CORPUS
 from utils.command import Log
-from utils.dataset.cache import cache_folder, cached, file_hash
-from utils.dataset.text import BLOCK, TextLines, in_blocks, lines_of
+from utils.dataset.cache import cache_folder, cached, file_hash, remove_cached
+from utils.dataset.check import report_shared
+from utils.dataset.corpus import Corpus, Split
+from utils.dataset.text import BLOCK, FURTHER, ParallelFiles, TextLines, clean, in_blocks, lines_of
+from utils.file import read_json, write_json
 from utils.text.tokenizer import Tokenizer, TokenizerPair, id_of_each, load_tokenizers, train_tokenizers
 
 
@@ -139,11 +143,11 @@ def cached_ids(
     log: Log,
     root: Path,
     sampling: Sampling | None = None,
-    more: tuple[int, TokenizerPair] | None = None,
+    further: tuple[int, TokenizerPair] | None = None,
 ) -> Path:
     """Return the folder with the ids of one text, `src`, or of both sides of a parallel one, made at the first call.
 
-    `more` is how many lines at its end are sources of another kind, and tokenizers that differ in the tag of these.
+    `further` is how many lines at its end have another tag, and the tokenizers that give them it.
     """
 
     def make(folder: Path) -> None:
@@ -156,21 +160,21 @@ def cached_ids(
         else:
             encoded = _sampled_by_processes(tokenizers, sampling, blocks, folder)
         n_blocks = -(-n_lines // BLOCK) * len(files)
-        hidden = None if current_thread() is main_thread() else True  # beside the bar of the training
-        bar = tqdm(encoded, total=n_blocks, unit=" lines", unit_scale=BLOCK, leave=False, disable=hidden)
+        is_quiet = None if current_thread() is main_thread() else True  # beside the bar of the training
+        bar = tqdm(encoded, total=n_blocks, unit=" lines", unit_scale=BLOCK, leave=False, disable=is_quiet)
         for side, of_side in groupby(bar, itemgetter(0)):
             ids: Iterator[list[list[int]]] = (of_block for _, of_block in of_side)
-            if more is not None and side == 0:
+            if further is not None and side == 0:
                 known = id_of_each(tokenizers.src)
-                tags = [known[tag] for tag in more[1].tags]
-                ids = _retagged(ids, n_lines - more[0], len(tokenizers.tags), tags)
+                tags = [known[tag] for tag in further[1].tags]
+                ids = _retagged(ids, n_lines - further[0], len(tokenizers.tags), tags)
             write_tokens(folder / TokenPairs._fields[side], len(tokenizers[side]), ids)
 
     # of all that tokenizers save: with equal pieces they can still segment a text differently
     with TemporaryDirectory() as saved:
         tokenizers.save(Path(saved))
         hashes = {file.name: hashlib.blake2b(file.read_bytes()).hexdigest() for file in Path(saved).iterdir()}
-    made_from = [*map(file_hash, files), hashes, *((more[0], more[1].tags) if more is not None else ())]
+    made_from = [*map(file_hash, files), hashes, *((further[0], further[1].tags) if further else ())]
     if sampling is None:
         return cached(cache_folder(root, name, *made_from), make, log)
     of_all_epochs = cache_folder(root, f"{name}-sampled", *made_from, sampling.rate, sampling.seed)
@@ -206,8 +210,8 @@ def _sampled_by_processes(
         # Ctrl-C is for the parent process
         pool = ProcessPoolExecutor(n, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
         try:
-            while some := list(islice(blocks, _AT_ONCE * n)):
-                yield from pool.map(partial(_encoded_by_saved, Path(folder), sampling), some)
+            while batch := list(islice(blocks, _AT_ONCE * n)):
+                yield from pool.map(partial(_encoded_by_saved, Path(folder), sampling), batch)
         except BrokenProcessPool:
             raise ValueError(
                 f"a process that encodes text was killed: is there enough memory for {n} of them? "
@@ -234,19 +238,19 @@ def cached_vocabulary(
     languages: tuple[str, str],
     log: Log,
     root: Path,
-    kinds: Sequence[str] = (),
+    tags: Sequence[str] = (),
 ) -> TokenizerPair:
     """Return the tokenizers that are learned from one text, or from both sides of a parallel one, at the first call."""
 
     def make(folder: Path) -> None:
         src, *rest = map(TextLines, files)
         log(f"Learning the vocabulary ({config.kind}) from {len(src):,} lines (once; a minute for a large text)")
-        train_tokenizers(config, src, rest[0] if rest else (), languages, kinds).save(folder)
+        train_tokenizers(config, src, rest[0] if rest else (), languages, tags).save(folder)
 
     learned = {field: value for field, value in asdict(config).items() if field != "sampling"}
-    path = cache_folder(root, f"{name}-tokenizer", *map(file_hash, files), learned, languages, *kinds)
+    path = cache_folder(root, f"{name}-tokenizer", *map(file_hash, files), learned, languages, *tags)
     tokenizers = load_tokenizers(cached(path, make, log))
-    for n_pieces in sorted({len(each) for each in tokenizers}):
+    for n_pieces in sorted({*map(len, tokenizers)}):
         if config.kind == "unigram" and n_pieces < config.vocab_size:
             log(f"The text is worth no more than {n_pieces:,} pieces of tokenizer.vocab_size={config.vocab_size}")
     return tokenizers
@@ -265,3 +269,86 @@ def cached_tokenizer(name: str, text: Path, config: TokenizerConfig, log: Log, r
 def cached_lines(name: str, text: Path, tokenizer: Tokenizer, log: Log, root: Path = CORPUS) -> TokenArray:
     """Return the ids of a text line by line, encoded at the first call; arguments as in `cached_tokenizer`."""
     return TokenArray.load(cached_ids(name, [text], TokenizerPair(tokenizer, tokenizer), log, root) / "src")
+
+
+# A parallel corpus: `_cleaned`, then `cached_tokenizers`, then `cached_tokens`; sampled ids are made once per epoch.
+
+_FURTHER = "more.json"  # beside a cleaned text: how many pairs of further text were kept
+
+
+def cached_tokenizers(corpus: Corpus, config: TokenizerConfig, log: Log) -> TokenizerPair:
+    """Return the tokenizers of a corpus, learned from its cleaned training text at the first call."""
+    data, files = corpus.data, _cleaned(corpus, log)
+    tags = sorted({tag for tag in (data.tag, data.more_tag) if tag})
+    return cached_vocabulary(corpus.name, files, config, data.languages, log, corpus.root, tags)
+
+
+def cached_tokens(corpus: Corpus, split: Split, tokenizers: TokenizerPair, log: Log) -> TokenPairs:
+    """Return the ids of a split, encoded at the first call; only training text is cleaned."""
+    if split == "train":
+        return TokenPairs.load(_training_ids(corpus, tokenizers, log))
+    return TokenPairs.load(cached_ids(f"{corpus.name}-{split}", getattr(corpus, split), tokenizers, log, corpus.root))
+
+
+def training_tokens(
+    corpus: Corpus, tokenizers: TokenizerPair, sampling: float, seed: int, log: Log, ahead: bool = False
+) -> Callable[[int], TokenPairs]:
+    """Return a function that gives the ids of the training text for each epoch: always the same, or sampled again.
+
+    How a line is segmented depends only on the seed, the epoch and the block of lines that it is in. The ids of an
+    epoch are kept until a later epoch is requested, so that an interrupted training finds them again. Those of the next
+    one are made meanwhile (`ahead`) where a GPU would wait for them; a CPU has the same work to do now or later.
+    """
+    if not sampling:
+        pairs = cached_tokens(corpus, "train", tokenizers, log)
+        return lambda _: pairs
+
+    def prepare(epoch: int) -> None:
+        with suppress(Exception):  # of a full disk, say: it is raised when the epoch is requested
+            _training_ids(corpus, tokenizers, lambda _: None, Sampling(sampling, seed, epoch))
+
+    def tokens(epoch: int) -> TokenPairs:
+        pairs = None
+        while pairs is None:
+            folder = _training_ids(corpus, tokenizers, log, Sampling(sampling, seed, epoch))
+            with suppress(FileNotFoundError):  # another training, epochs ahead, has just removed it: make it again
+                pairs = TokenPairs.load(folder)
+        if ahead:
+            Thread(target=prepare, args=[epoch + 1], daemon=True).start()
+        stem = folder.name.removesuffix(str(epoch))
+        for other in folder.parent.glob(f"{stem}*"):
+            if int(other.name.removeprefix(stem)) < epoch:
+                remove_cached(other)  # a process that has mapped its files keeps them
+        return pairs
+
+    return tokens
+
+
+def _training_ids(corpus: Corpus, tokenizers: TokenizerPair, log: Log, sampling: Sampling | None = None) -> Path:
+    """Return the folder with the ids of the cleaned training text, whose further pairs may have a tag of their own."""
+    data, files, further = corpus.data, _cleaned(corpus, log), None
+    if corpus.further.n_pairs and data.tag != data.more_tag:
+        further = read_json(files.src.with_name(_FURTHER)), tokenizers.with_tag(data.more_tag)
+    name = corpus.name if sampling else f"{corpus.name}-train"
+    return cached_ids(name, files, tokenizers, log, corpus.root, sampling, further)
+
+
+def _cleaned(corpus: Corpus, log: Log) -> ParallelFiles:
+    """Return the training text, cleaned at the first call."""
+    data = corpus.data
+
+    def make(folder: Path) -> None:
+        n_pairs, n_left_out = corpus.further
+        counts = clean(corpus.train, data.clean, ParallelFiles.of(folder, "train"), n_pairs)
+        total = sum(counts.values())
+        table = "\n".join(f"  {rule:<14}{n:>10,}  {n / total:7.2%}" for rule, n in counts.items())
+        log(f"Cleaning the training text of {corpus.name}, {total:,} pairs:\n{table}")
+        if any(corpus.further):
+            log(f"  with {n_pairs:,} further pairs; {n_left_out:,} were left out: the dev or test text has their lines")
+        write_json(folder / _FURTHER, counts.get(FURTHER, 0))
+        report_shared(corpus.train, corpus.dev, "dev", log)
+        report_shared(corpus.train, corpus.test, "test", log)
+
+    tags = [] if data.tag == data.more_tag else [data.tag, data.more_tag]
+    path = cache_folder(corpus.root, f"{corpus.name}-cleaned", corpus.fingerprint(), asdict(data.clean), *tags)
+    return ParallelFiles.of(cached(path, make, log), "train")

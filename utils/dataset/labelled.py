@@ -62,13 +62,13 @@ class LabelNames(tuple[str, ...]):
 
     def numbers(self, path: Path) -> NDArray[np.int64]:
         """Return the number of each line's label."""
-        number, found = {name: i for i, name in enumerate(self)}, array("q")
+        number, numbers = {name: i for i, name in enumerate(self)}, array("q")
         for line, label in enumerate(_labels(path), start=1):
             if label not in number:
                 known = ", ".join(self[:_SHOWN]) + (", ..." if len(self) > _SHOWN else "")
                 raise ValueError(f"{path}, line {line}: label {label!r} is not among the training text's: {known}")
-            found.append(number[label])
-        return np.frombuffer(found, np.int64)
+            numbers.append(number[label])
+        return np.frombuffer(numbers, np.int64)
 
 
 def _labels(path: Path) -> Iterator[str]:
@@ -89,13 +89,13 @@ class LabelledText(NamedTuple):
         cls, text: Path, labels: Path, names: LabelNames, tokenizer: Tokenizer, log: Log, root: Path = CORPUS
     ) -> "LabelledText":
         """Read two files; the text is encoded at the first call and cached; an empty line is a text too."""
-        found = cls(cached_lines(f"labelled-{text.stem}", text, tokenizer, log, root), names.numbers(labels))
-        if len(found.lines) != len(found.labels):
+        lines, numbers = cached_lines(f"labelled-{text.stem}", text, tokenizer, log, root), names.numbers(labels)
+        if len(lines) != len(numbers):
             raise ValueError(
-                f"{text} has {len(found.lines):,} lines but {labels} has {len(found.labels):,}: "
+                f"{text} has {len(lines):,} lines but {labels} has {len(numbers):,}: "
                 "line i of one must be the label of line i of the other"
             )
-        return found
+        return cls(lines, numbers)
 
 
 @dataclass(frozen=True, eq=False)

@@ -88,7 +88,7 @@ class MaskedBatch(AnyBatch):
 
 
 class Masking:
-    """What is hidden in examples of an epoch: it depends only on its key, the number of A and the places in it.
+    """What is masked in examples of an epoch: it depends only on its key, the number of A and the places in it.
 
     The key is seed and number of the epoch; the length of the tokenizer is the id of the mask.
     """
@@ -101,7 +101,7 @@ class Masking:
         """Return how many tokens are predicted in examples of `n_tokens` tokens; whole words may be fewer or more."""
         return np.maximum(np.rint(self._rate * n_tokens).astype(np.int64), 1)
 
-    def hide(
+    def mask(
         self, ids: NDArray[np.int64], is_text: NDArray[np.bool_], example: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return what is read instead of the ids, and what is predicted."""
@@ -109,12 +109,12 @@ class Masking:
         row, place = self._chosen(word.reshape(ids.shape), is_text, example)
         target = np.full_like(ids, PAD_ID)
         target[row, place] = ids[row, place]
-        how = uniform((*self._key, "how"), example[row], place)
+        draw = uniform((*self._key, "how"), example[row], place)
         n_special = len(SPECIAL_TOKENS)
         other = n_special + uniform((*self._key, "other"), example[row], place) * (self._mask_id - n_special)
-        kept = np.where(how < MASKED + REPLACED, other.astype(np.int64), ids[row, place])
+        choices = self._mask_id, other.astype(np.int64), ids[row, place]
         read = ids.copy()
-        read[row, place] = np.where(how < MASKED, self._mask_id, kept)
+        read[row, place] = np.select([draw < MASKED, draw < MASKED + REPLACED], choices[:2], choices[2])
         return read, target
 
     def _chosen(
@@ -128,20 +128,20 @@ class Masking:
         chance = uniform((*self._key, "which"), example[row[begins]], place[begins])
         order = np.lexsort((chance, row[begins]))
         in_row = row[begins][order]
-        most = self.n_predicted(is_text.sum(1))
-        left, taken = most.tolist(), np.zeros(len(begins), bool)
+        shares = self.n_predicted(is_text.sum(1))
+        left, taken = shares.tolist(), np.zeros(len(begins), bool)
         for i, size, its_row in zip(order.tolist(), sizes[order].tolist(), in_row.tolist(), strict=True):
             if size <= left[its_row]:
                 taken[i] = True
                 left[its_row] -= size
-        too_long = np.flatnonzero(most == left)  # no word of theirs fits
+        too_long = np.flatnonzero(shares == left)  # no word of theirs fits
         taken[order[np.searchsorted(in_row, too_long)]] = True
         chosen = taken[of_token]
         return row[chosen], place[chosen]
 
 
 class MaskedText(NamedTuple):
-    """A text, the tokenizer that made its ids, and what is hidden."""
+    """A text, the tokenizer that made its ids, and how it is masked."""
 
     text: DocumentTokens
     tokenizer: Tokenizer
@@ -160,8 +160,8 @@ def masked_examples(
     text, tokenizer, config = masked
     masking, next_sentence = Masking(tokenizer, config, key), config.next_sentence
     n_special = 3 if next_sentence else 2
-    if max_tokens is not None and max_tokens < (least := 2 * n_special - 1):
-        raise ValueError(f"max_tokens={max_tokens} leaves no room for an example: give at least {least}")
+    if max_tokens is not None and max_tokens < (shortest := 2 * n_special - 1):
+        raise ValueError(f"max_tokens={max_tokens} leaves no room for an example: give at least {shortest}")
     if next_sentence:
         first, second, follows = _next_sentences(text, random)
     else:
@@ -182,7 +182,7 @@ def masked_examples(
         middle = middle[:, None]
         end = middle + next_sentence * (1 + n_second[rows])[:, None]
         is_text = (column > 0) & (column < end) & (column != middle)
-        read, target = masking.hide(ids, is_text, first[rows])
+        read, target = masking.mask(ids, is_text, first[rows])
         segments = ((middle < column) & (column <= end)).astype(np.int64)
         label = follows[rows].astype(np.int64) if next_sentence else follows.astype(np.int64)
         return MaskedBatch(*map(torch.from_numpy, (read, segments, target, label)))

@@ -9,12 +9,12 @@ import gzip
 import lzma
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from io import BufferedIOBase
-from itertools import islice, zip_longest
+from itertools import chain, compress, islice, zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
@@ -27,13 +27,13 @@ X = TypeVar("X")
 Pair = tuple[str, str]
 
 BLOCK = 8192  # lines that are encoded together
-MORE = "kept, further"  # how many pairs of further text `clean` has kept
+FURTHER = "kept, further"  # how many pairs of further text `clean` has kept
 # how files begin that are read through a decompressor, or are often given in place of UTF-8 text
 _COMPRESSED: dict[bytes, Callable[[BinaryIO], Any]] = {
     b"\x1f\x8b": gzip.open,
     b"\xfd7zXZ\0": lzma.open,
 }
-_OTHER_KINDS = {
+_NO_UTF8 = {
     b"BZh": "compressed (bzip2): unpack it first",
     b"PK\x03\x04": "a zip archive: unpack it first",
     codecs.BOM_UTF16_LE: "UTF-16: save it as UTF-8",
@@ -49,6 +49,11 @@ class ParallelFiles(NamedTuple):
 
     src: Path
     tgt: Path
+
+    @classmethod
+    def of(cls, folder: Path, split: str) -> "ParallelFiles":
+        """Return those of a split that are written into a folder."""
+        return cls(folder / f"{split}.src", folder / f"{split}.tgt")
 
 
 @dataclass(frozen=True)
@@ -79,9 +84,9 @@ def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            for beginning, kind in _OTHER_KINDS.items():
-                if first.startswith(beginning):
-                    raise ValueError(f"{name} is {kind}") from None
+            for magic, remedy in _NO_UTF8.items():
+                if first.startswith(magic):
+                    raise ValueError(f"{name} is {remedy}") from None
             byte = line[error.start]
             raise ValueError(f"{name}, line {number}: byte 0x{byte:02x} is not UTF-8; save the file as UTF-8") from None
         if "\0" in text:
@@ -157,9 +162,9 @@ def read_pairs(files: ParallelFiles) -> Iterator[Pair]:
         )
 
 
-def read_parallel(files: ParallelFiles) -> ParallelText:
-    """Read both files whole."""
-    pairs = list(read_pairs(files))
+def read_parallel(files: ParallelFiles, n: int | None = None) -> ParallelText:
+    """Read both files whole, or their first n lines."""
+    pairs = list(islice(read_pairs(files), n))
     return ParallelText([src for src, _ in pairs], [tgt for _, tgt in pairs])
 
 
@@ -170,19 +175,15 @@ def in_blocks(items: Iterable[X]) -> Iterator[list[X]]:
         yield block
 
 
-@contextmanager
-def pair_writer(files: ParallelFiles) -> Iterator[Callable[[Pair], None]]:
-    """Yield a function that writes a pair at the end of two new files."""
+def write_pairs(files: ParallelFiles, pairs: Iterable[Pair]) -> None:
+    """Write pairs to two new files."""
     with (
         files.src.open("w", encoding="utf-8", newline="\n") as src,
         files.tgt.open("w", encoding="utf-8", newline="\n") as tgt,
     ):
-
-        def write(pair: Pair) -> None:
+        for pair in pairs:
             src.write(pair[0] + "\n")
             tgt.write(pair[1] + "\n")
-
-        yield write
 
 
 def line_hash(*lines: str) -> int:
@@ -200,12 +201,12 @@ def repeated(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
 # Cleaning: training pairs of no use are dropped. Dev and test texts are never cleaned: a score counts every sentence.
 
 
-def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_more: int = 0) -> dict[str, int]:
+def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_further: int = 0) -> dict[str, int]:
     """Write the pairs that `config` keeps, in their order; return how many each rule dropped, and how many are kept.
 
-    A pair counts for the first rule that applies. The last `n_more` pairs are further text, which `max_pairs` does not
-    count and which are counted apart. The text is read twice: for the numbers by which pairs are judged, and to write
-    what is kept.
+    A pair counts for the first rule that applies. The last `n_further` pairs are further text, which `max_pairs` does
+    not count and which are counted apart. The text is read twice: for numbers about its pairs, and to write what is
+    kept.
     """
     lengths, hashes = (array("i"), array("i")), array("Q")
     for pair in read_pairs(files):
@@ -231,23 +232,21 @@ def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_more
         drop("length ratio", off > np.log(config.max_length_ratio) + 1e-9)
     if config.drop_duplicates:
         drop("duplicate", repeated(np.frombuffer(hashes, np.uint64)))
-    is_more = np.arange(len(keep)) >= len(keep) - n_more
+    is_further = np.arange(len(keep)) >= len(keep) - n_further
     if config.max_pairs is not None:
-        drop("over max_pairs", (keep.cumsum() > config.max_pairs) & ~is_more)
+        drop("over max_pairs", (keep.cumsum() > config.max_pairs) & ~is_further)
     if not keep.any():
         counts = ", ".join(f"{rule} {count:,}" for rule, count in dropped.items())
         raise ValueError(f"cleaning leaves none of {len(keep):,} pairs ({counts}): loosen --data.clean")
-    with pair_writer(into) as write:
-        for pair, is_kept in zip(read_pairs(files), keep, strict=True):
-            if is_kept:
-                write(pair)
-    return dropped | {"kept": int((keep & ~is_more).sum())} | ({MORE: int((keep & is_more).sum())} if n_more else {})
+    write_pairs(into, compress(read_pairs(files), keep))
+    kept = {"kept": int((keep & ~is_further).sum()), FURTHER: int((keep & is_further).sum())}
+    return dropped | (kept if n_further else {"kept": kept["kept"]})
 
 
 # Texts to train on and to score on: splitting one text into them, and adding to one of them.
 
 
-def hold_out(pairs: Iterable[Pair], n_dev: int, n_test: int) -> tuple[NDArray[np.bool_], list[int], list[int]]:
+def hold_out(pairs: Iterable[Pair], n_dev: int, n_test: int) -> tuple[NDArray[np.bool_], dict[str, list[int]]]:
     """Choose pairs of a text by their hashes: the lowest are the dev text, the highest the test text.
 
     The choice is as good as random, and a text that grows keeps it: a new pair can only send a held-out one back to
@@ -256,7 +255,7 @@ def hold_out(pairs: Iterable[Pair], n_dev: int, n_test: int) -> tuple[NDArray[np
     translators has learned from the other's test text. Held-out pairs are distinct and have text on both sides.
     Every pair that has a line of them on either side is removed from the rest: another translation of a sentence,
     too, would have been learned by heart.
-    What is returned: whether each line belongs to the rest, the lines of dev, and those of test.
+    What is returned: whether each line belongs to the rest, and the lines of dev and test, as far as there are any.
     """
     numbers, lines, filled = array("Q"), array("Q"), array("b")
     for pair in pairs:
@@ -274,75 +273,35 @@ def hold_out(pairs: Iterable[Pair], n_dev: int, n_test: int) -> tuple[NDArray[np
         )
     ranked = distinct[np.argsort(hashes[distinct])]
     dev, test = ranked[:n_dev], ranked[len(ranked) - n_test :]
-    held = np.isin(sides, sides[np.concatenate([dev, test])])
-    rest = ~(held[:, 0] | held[:, 1])
+    rest = ~np.any(np.isin(sides, sides[np.concatenate([dev, test])]), axis=1)
     if not (rest & has_text).any():
         raise ValueError(
             f"held_out={max(n_dev, n_test)} leaves no pair to train on without a line of the dev or test text: "
             "lower --data.held_out or give --data.dev_src and so on"
         )
-    return rest, dev.tolist(), test.tolist()
+    return rest, {split: rows.tolist() for split, rows in (("dev", dev), ("test", test)) if len(rows)}
 
 
 def write_split(
-    files: ParallelFiles, rest: NDArray[np.bool_], held: Sequence[Sequence[int]], into: Sequence[ParallelFiles]
+    files: ParallelFiles, rest: NDArray[np.bool_], held_out: Mapping[str, Sequence[int]], folder: Path
 ) -> None:
-    """Write what `hold_out` chose: the rest into the first files, each held-out text into one of the following."""
-    wanted = {row for rows in held for row in rows}
-    found: dict[int, Pair] = {}
-    with pair_writer(into[0]) as write:
-        for number, pair in enumerate(read_pairs(files)):
-            if rest[number]:
-                write(pair)
-            elif number in wanted:
-                found[number] = pair
-    for rows, held_files in zip(held, into[1:], strict=True):
-        with pair_writer(held_files) as write:
-            for row in rows:
-                write(found[row])
+    """Write what `hold_out` chose into a folder: the rest as train, the held-out texts by their names."""
+    write_pairs(ParallelFiles.of(folder, "train"), compress(read_pairs(files), rest))
+    rows = set(chain.from_iterable(held_out.values()))
+    pairs = {row: pair for row, pair in enumerate(read_pairs(files)) if row in rows}
+    for split, of_split in held_out.items():
+        write_pairs(ParallelFiles.of(folder, split), (pairs[row] for row in of_split))
 
 
 def write_joined(
-    files: ParallelFiles, more: ParallelFiles, held: Iterable[ParallelFiles], into: ParallelFiles
+    files: ParallelFiles, further: ParallelFiles, held_out: Iterable[ParallelFiles], into: ParallelFiles
 ) -> tuple[int, int]:
-    """Write a training text and more pairs after it, without those that have a held-out line on either side.
+    """Write a training text and further pairs after it, without those that have a held-out line on either side.
 
     A back-translated reference of a test text has another source, and would still be learned by heart. The numbers of
     pairs that were added and left out are returned.
     """
-    scored = {line.strip() for text in held for pair in read_pairs(text) for line in pair} - {""}
-    n_added = n_left_out = 0
-    with pair_writer(into) as write:
-        for pair in read_pairs(files):
-            write(pair)
-        for pair in read_pairs(more):
-            if scored.isdisjoint(map(str.strip, pair)):
-                write(pair)
-                n_added += 1
-            else:
-                n_left_out += 1
-    return n_added, n_left_out
-
-
-class Shared(NamedTuple):
-    """How many lines of a held-out text a training text has, too: their scores flatter a model."""
-
-    pairs: int
-    sources: int
-    targets: int
-
-
-def count_shared(files: ParallelFiles, held: ParallelFiles) -> Shared:
-    """Count what a held-out text shares with a training text."""
-
-    def rows(text: ParallelFiles) -> Iterator[tuple[object, ...]]:
-        for src, tgt in (map(str.strip, pair) for pair in read_pairs(text)):
-            yield (src, tgt), src, tgt
-
-    columns = list(zip(*rows(held), strict=True))  # pairs, sources, targets
-    scored, learned = [set(column) for column in columns], [set[object]() for _ in columns]
-    for row in rows(files):
-        for item, wanted, found in zip(row, scored, learned, strict=True):
-            if item in wanted:
-                found.add(item)
-    return Shared(*(sum(item in found for item in column) for column, found in zip(columns, learned, strict=True)))
+    scored = {line.strip() for text in held_out for pair in read_pairs(text) for line in pair} - {""}
+    keep = np.fromiter((scored.isdisjoint(map(str.strip, pair)) for pair in read_pairs(further)), bool)
+    write_pairs(into, chain(read_pairs(files), compress(read_pairs(further), keep)))
+    return int(keep.sum()), int((~keep).sum())

@@ -16,8 +16,7 @@ from utils.dataset.corpus import Corpus, Split
 from utils.dataset.embedded import MinimalPair
 from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
-from utils.dataset.monolingual import MonolingualCorpus
-from utils.dataset.stream import SegmentBatch
+from utils.dataset.monolingual import MonolingualCorpus, SegmentBatch
 from utils.dataset.text import ParallelText, TextLines
 from utils.evaluation.metric import bleu_tokenizer, corpus_metrics, measure
 from utils.load import Run

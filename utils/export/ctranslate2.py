@@ -56,7 +56,7 @@ def write_translator(run: Run, folder: Path, quantization: str | None) -> None:
         has_pieces=isinstance(tokenizers.tgt, SentencePieceTokenizer),
         is_joint=tokenizers.is_joint,
         tags=tokenizers.tags,
-        kinds=tokenizers.kinds,
+        kinds=tokenizers.text_tags,
         is_lower=all(word == word.lower() for word in every_token(tokenizers.src)),
     )
     write_text(folder / CARD, card)

@@ -133,6 +133,6 @@ def write_run(folder: Path, draft: Path) -> None:
         result=result,
         corpus=CORPORA.get(config.data.corpus),
         samples=spread(samples, _SHOWN),
-        kinds=translator.tokenizers.kinds,
+        kinds=translator.tokenizers.text_tags,
     )
     write_text(draft / CARD, card)

@@ -63,7 +63,7 @@ def translate_lines(
     """
     search, tokenizers = translator.search, translator.tokenizers
     search = replace(search, beam_size=options.beam or max(search.beam_size, options.n_best))
-    tokenizers = tokenizers if options.tag is None else tokenizers.of_kind(options.tag)
+    tokenizers = tokenizers if options.tag is None else tokenizers.with_tag(options.tag)
     translator = replace(translator, search=search, tokenizers=tokenizers)
     translations, tokens = translator.translate(lines, n_best=options.n_best), translator.source_tokens
     links = Inspector(translator, [model]).span_links(lines, translations) if options.links else [()] * len(lines)

@@ -20,8 +20,7 @@ from models.transformer_xl import TransformerXL
 from utils.command import Log
 from utils.config import LanguageConfig
 from utils.dataset.corpus import Split
-from utils.dataset.monolingual import prepare_monolingual
-from utils.dataset.stream import StreamSampler
+from utils.dataset.monolingual import StreamSampler, prepare_monolingual
 from utils.device import autocast, resolve_precision
 from utils.evaluation.validation import word_perplexity
 from utils.load import TrainedLanguageModel

@@ -14,17 +14,9 @@ from models.recurrent import EncoderDecoder
 from utils.command import Log, typed_command
 from utils.config import TranslationConfig
 from utils.dataset.batch import BucketSampler, Sampler, both_directions, require_positions
-from utils.dataset.corpus import (
-    Corpus,
-    cached_tokenizers,
-    cached_tokens,
-    check_own_text,
-    facts,
-    prepare_corpus,
-    refuse_other_languages,
-    training_tokens,
-)
-from utils.dataset.ids import TokenPairs
+from utils.dataset.check import check_own_text, refuse_other_languages
+from utils.dataset.corpus import Corpus, facts, prepare_corpus
+from utils.dataset.ids import TokenPairs, cached_tokenizers, cached_tokens, training_tokens
 from utils.dataset.text import ParallelFiles, ParallelText, lines_of, read_parallel
 from utils.device import pick_device
 from utils.evaluation.metric import corpus_metrics, measure
@@ -78,8 +70,8 @@ class TranslationTask(Task):
             self.vocabulary = cached_tokenizers(corpus, config.tokenizer, log)
             if encoder is not None:
                 self.vocabulary = TokenizerPair(load_tokenizers(encoder).src, self.vocabulary.tgt)
-        self.vocabulary = self.vocabulary.of_kind(data.tag)
-        kinds = self.vocabulary.of_kind(data.more_tag).kinds  # refuses one that it does not have
+        self.vocabulary = self.vocabulary.with_tag(data.tag)
+        text_tags = self.vocabulary.with_tag(data.more_tag).text_tags  # refuses one that it does not have
         self.dev = corpus.dev
         (src, tgt), (src_file, tgt_file) = self.vocabulary, corpus.train
         self.reads = {"source": (src, src_file), "target": (tgt, tgt_file)}
@@ -87,7 +79,7 @@ class TranslationTask(Task):
         if data.tag or data.more_tag:
             self.fingerprint += f"-{data.tag}-{data.more_tag}"
         self.sizes = {"source": len(src), "target": len(tgt)}
-        direction, tags = "-".join(data.languages), {"tags": kinds} if kinds else {}
+        direction, tags = "-".join(data.languages), {"tags": text_tags} if text_tags else {}
         identity = {"corpus": corpus.name, "direction": direction, "beam": config.search.beam_size}
         self.identity = {**identity, **tags, **facts(corpus.fingerprint(), corpus.rebuilt)}
 

@@ -28,7 +28,7 @@ SCRIPTS = {  # of languages that are recognised by their letters: what those are
 }
 LETTER = r"^\W\d_"
 _MOSTLY = 0.5  # share of the letters: names and quotations in another script are common on both sides
-_LEAST_KANA = 0.05  # Chinese quotes a few; Japanese has a third or more, and some even in a list of headlines
+_MIN_KANA = 0.05  # Chinese quotes a few; Japanese has a third or more, and some even in a list of headlines
 
 
 def count_letters(text: str) -> tuple[int, dict[str, int]]:
@@ -42,10 +42,10 @@ def count_letters(text: str) -> tuple[int, dict[str, int]]:
 
 def unspaced_language(lines: Iterable[str]) -> str:
     """Return `ja` or `zh` where most letters are kana and kanji, by whether there are kana; "" for any other text."""
-    n, found = count_letters("".join(lines))
-    if found["ja"] <= _MOSTLY * n:
+    n, counts = count_letters("".join(lines))
+    if counts["ja"] <= _MOSTLY * n:
         return ""
-    return "ja" if found["ja"] - found["zh"] > _LEAST_KANA * n else "zh"
+    return "ja" if counts["ja"] - counts["zh"] > _MIN_KANA * n else "zh"
 
 
 # The form of the characters: one text may be written in several ways that look the same (Unicode, UAX #15).
@@ -115,8 +115,8 @@ def looks_untokenized(lines: Sequence[str]) -> bool:
 # Language detection by letters, among the available languages, and language names.
 
 # models spell them anew, if at all: they are names, and no text
-_MORE = rf"[{KANA}{HAN}]+(?=\.[A-Za-z]{{2,4}}\b)[!-~]+"  # of a URL: 会議.pdf?id=1, but not a text right behind it
-ADDRESS = re.compile(rf"https?://[!-~]+(?:{_MORE})*(?<=[\w/])|(?<![\w.+-])[\w.+-]+@[\w-]+\.[A-Za-z.]+[A-Za-z]", re.A)
+_PATH = rf"[{KANA}{HAN}]+(?=\.[A-Za-z]{{2,4}}\b)[!-~]+"  # of a URL: 会議.pdf?id=1, but not a text right behind it
+ADDRESS = re.compile(rf"https?://[!-~]+(?:{_PATH})*(?<=[\w/])|(?<![\w.+-])[\w.+-]+@[\w-]+\.[A-Za-z.]+[A-Za-z]", re.A)
 _MARKUP = re.compile(r"(?s)```.*?(?:```|\Z)|`[^`\n]*`|</?[A-Za-z][^<>]*>")
 _JAPANESE, _LATIN = f"[{KANA}{HAN}]", "[A-Za-z]"
 # where a Latin word is part of a Japanese sentence: no space is beside it, or one and then a particle
@@ -154,17 +154,17 @@ def detect(text: str, languages: Sequence[str]) -> Detected | None:
     if not n:
         return Detected(languages[0], 0.0)
     japanese, kana = counts["ja"], counts["ja"] - counts["zh"]
-    share, found = japanese / n, unspaced_language([plain])
-    if not found and kana:
+    share, unspaced = japanese / n, unspaced_language([plain])
+    if not unspaced and kana:
         n_words, n_joints = len(re.findall(f"{_LATIN}+", plain)), len(_JOINT.findall(plain))
-        is_much = kana > _LEAST_KANA * n and (
+        is_much = kana > _MIN_KANA * n and (
             _LETTERS_AS_ONE * japanese > n - japanese or re.search(rf"{_JAPANESE}[\W\d_]*\Z", plain)
         )
         if is_much or n_joints * _WORDS_PER_JOINT > n_words:
-            share, found = 1.0, "ja"
-    if found:
+            share, unspaced = 1.0, "ja"
+    if unspaced:
         # a few kanji without kana are as much Japanese as Chinese
-        fitting = [code for code in languages if primary_language(code) == found]
+        fitting = [code for code in languages if primary_language(code) == unspaced]
         fitting = fitting or [code for code in languages if primary_language(code) in UNSPACED]
     else:
         share, fitting = 1 - share, [code for code in languages if primary_language(code) not in UNSPACED]
@@ -175,8 +175,8 @@ def detect(text: str, languages: Sequence[str]) -> Detected | None:
 
 # Checks against meaningless scores: a wrong file, the same file twice, an unexpected language.
 
-_LEAST_OWN = 0.1  # share of letters; names and quotations in another script are common
-_MOST_FOREIGN = 0.5
+_MIN_OWN = 0.1  # share of letters; names and quotations in another script are common
+_MAX_FOREIGN = 0.5
 
 
 def refuse_other_language(lines: Sequence[str], language: str, name: str, remedy: str) -> None:
@@ -187,9 +187,9 @@ def refuse_other_language(lines: Sequence[str], language: str, name: str, remedy
     code, (n, counts) = primary_language(language), count_letters("".join(lines))
     script = code if code in SCRIPTS else max(counts, key=counts.__getitem__)
     share = counts[script] / max(1, n)
-    if n and (share < _LEAST_OWN if code in SCRIPTS else share > _MOST_FOREIGN):
-        found = f"{share:.0%} of its letters are {SCRIPTS[script][0]}"
-        raise ValueError(f"{name} is not in {language}: {found}; {remedy}")
+    if n and (share < _MIN_OWN if code in SCRIPTS else share > _MAX_FOREIGN):
+        letters = f"{share:.0%} of its letters are {SCRIPTS[script][0]}"
+        raise ValueError(f"{name} is not in {language}: {letters}; {remedy}")
 
 
 def refuse_same(texts: Mapping[str, Sequence[str]]) -> None:

@@ -15,7 +15,7 @@ from const.token import UNK_ID
 
 _UNKNOWN_PENALTY = 10.0  # as in SentencePiece: log-probability of its rarest piece minus that of an unknown character
 _LONGEST_REMEMBERED = 16  # characters: words of a language with spaces recur, sentences of unspaced ones do not
-_MOST_REMEMBERED = 2**15
+_MAX_REMEMBERED = 2**15
 
 
 class ScoredPiece(NamedTuple):
@@ -43,7 +43,7 @@ class UnigramSampler:
         self._weights = {text: (piece.id, rate * piece.score) for text, piece in pieces.items()}
         self._longest = max(map(len, pieces))
         self._unknown = rate * (min(piece.score for piece in pieces.values()) - _UNKNOWN_PENALTY)
-        self._remembered = lru_cache(_MOST_REMEMBERED)(self._lattice)
+        self._remembered = lru_cache(_MAX_REMEMBERED)(self._lattice)
 
     def __call__(self, word: str, draw: Callable[[], float]) -> list[int]:
         """Return the ids of the pieces of a word, <unk> where there is none; `draw` gives numbers in [0, 1)."""
@@ -62,10 +62,10 @@ class UnigramSampler:
         for end in range(1, len(word) + 1):
             begins, ids, weights = [], [], []
             for begin in range(max(0, end - self._longest), end):
-                if (found := self._weights.get(word[begin:end])) is not None:
+                if (piece := self._weights.get(word[begin:end])) is not None:
                     begins.append(begin)
-                    ids.append(found[0])
-                    weights.append(totals[begin] + found[1])
+                    ids.append(piece[0])
+                    weights.append(totals[begin] + piece[1])
             if not begins or begins[-1] != end - 1:
                 begins.append(end - 1)
                 ids.append(UNK_ID)

@@ -62,7 +62,7 @@ def split_long(sentence: str, fits: Callable[[str], bool]) -> list[str]:
         return [sentence]
     for pattern in (_COMMA, _SPACE):
         # not far from the middle, where a part would be too short to be understood
-        places = [found.end() for found in pattern.finditer(sentence, n // 5) if found.end() <= n - n // 5]
+        places = [comma.end() for comma in pattern.finditer(sentence, n // 5) if comma.end() <= n - n // 5]
         if places:
             break
     else:
@@ -86,19 +86,18 @@ def _ends(text: str) -> list[int]:
                 begin = after
             i = after
             continue
-        if found := _END.match(text, i):
-            if _is_end(text, begin, i, found.end()):
-                ends.append(found.end())
-                begin = found.end()
-            i = found.end()
-            continue
-        i += 1
+        marks = _END.match(text, i)
+        after = marks.end() if marks else i + 1
+        if marks and _is_end(text, begin, i, after):
+            ends.append(after)
+            begin = after
+        i = after
     return ends
 
 
 def _closings(text: str) -> dict[int, int]:
     """Return the place of the closing bracket for that of each opening one which has one in its line."""
-    found: dict[int, int] = {}
+    closings: dict[int, int] = {}
     open_at: list[int] = []
     straight = None
     for i, character in enumerate(text):
@@ -110,13 +109,13 @@ def _closings(text: str) -> dict[int, int]:
             if straight is None:
                 straight = i
             else:
-                found[straight], straight = i, None
+                closings[straight], straight = i, None
         elif character in _CLOSING:
             match = next((j for j in reversed(open_at) if _BRACKETS[text[j]] == character), None)
             if match is not None:
-                found[match] = i
+                closings[match] = i
                 del open_at[open_at.index(match) :]
-    return found
+    return closings
 
 
 def _is_end_of_quotation(text: str, after: int) -> bool:

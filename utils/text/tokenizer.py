@@ -70,7 +70,7 @@ def id_of_each(tokenizer: Tokenizer) -> dict[str, int]:
 _PIECES, _WORDS = ".model", ".json"  # suffixes of files
 _WORD = re.compile("▁?[^▁]+|▁")  # pieces have a ▁ only at their beginning
 # More characters change the pieces little, but take minutes, and 25 bytes of memory each: all 77 million of KFTT, 2 GB.
-_MOST_TRAINING_CHARACTERS = 30_000_000
+_MAX_TRAINING_CHARACTERS = 30_000_000
 _LONGEST = 4096  # characters of a line; SentencePiece leaves out what is longer
 _PART = re.compile(rf"(?s).{{1,{_LONGEST}}}(?=\s|\Z)|.{{1,{_LONGEST}}}")  # of a longer line, at spaces if it has any
 _WORTH_THREADS = 1000  # texts
@@ -119,7 +119,7 @@ class SentencePieceTokenizer:
         writer, n_lines, n_characters = io.BytesIO(), 0, 0
         for line in chain(*texts):
             n_lines, n_characters = n_lines + 1, n_characters + len(line)
-        stride = -(-n_characters // _MOST_TRAINING_CHARACTERS) or 1
+        stride = -(-n_characters // _MAX_TRAINING_CHARACTERS) or 1
         try:
             _interruptible(
                 sentencepiece.SentencePieceTrainer.train,
@@ -316,12 +316,12 @@ class TokenizerPair(NamedTuple):
 
     @property
     def tags(self) -> Sequence[str]:
-        """What each source begins with: the tag of a language, then that of a kind of text, where there are any."""
+        """What each source begins with: the tag of a language, then that of a text, where there are any."""
         return getattr(self.src, "tags", ())
 
     @property
-    def kinds(self) -> list[str]:
-        """The kinds of text that the vocabulary has tags for: `bt` for <bt>."""
+    def text_tags(self) -> list[str]:
+        """The tags of texts that the vocabulary has, as settings say them: `bt` for <bt>."""
         known = self.src.known_tags if isinstance(self.src, SentencePieceTokenizer) else []
         return [tag[1:-1] for tag in known if not tag.startswith(_LANGUAGE)]
 
@@ -335,15 +335,16 @@ class TokenizerPair(NamedTuple):
         """Return a pair whose sources have the tag of the language to translate into."""
         return self._tagged([language_tag(language), *(tag for tag in self.tags if not tag.startswith(_LANGUAGE))])
 
-    def of_kind(self, kind: str | None) -> "TokenizerPair":
-        """Return a pair whose sources have the tag of this kind of text beside that of a language; None, "": none."""
-        if kind and kind not in self.kinds:
+    def with_tag(self, tag: str | None) -> "TokenizerPair":
+        """Return a pair whose sources have this tag of a text beside that of a language; None, "": none."""
+        if tag and tag not in self.text_tags:
+            known = ", ".join(self.text_tags) or "no tag"
             raise ValueError(
-                f"tag={kind}, but the vocabulary knows {', '.join(self.kinds) or 'no tag'}: give one that it knows or "
-                "none, or train a new run, whose vocabulary is learned with it"
+                f"tag={tag}, but the vocabulary knows {known}: give one that it knows or none, or train a new run, "
+                "whose vocabulary is learned with it"
             )
-        languages = [tag for tag in self.tags if tag.startswith(_LANGUAGE)]
-        return self._tagged([*languages, f"<{kind}>"] if kind else languages)
+        language = [token for token in self.tags if token.startswith(_LANGUAGE)]
+        return self._tagged([*language, f"<{tag}>"] if tag else language)
 
     def _tagged(self, tags: Sequence[str]) -> "TokenizerPair":
         if not tags and not self.tags:
@@ -373,13 +374,13 @@ def train_tokenizers(
     src: Iterable[str],
     tgt: Iterable[str] = (),
     languages: tuple[str, str] = ("", ""),
-    kinds: Sequence[str] = (),
+    text_tags: Sequence[str] = (),
 ) -> TokenizerPair:
     """Learn the tokenizers from the two sides of the training text, or a joint one from a single text.
 
-    The vocabulary has a tag for each kind of text and, if `config.tag` is set, for each of the languages.
+    The vocabulary has `text_tags` and, if `config.tag` is set, a tag for each of the languages.
     """
-    tags = [*(sorted(map(language_tag, languages)) if config.tag else ()), *(f"<{kind}>" for kind in kinds)]
+    tags = [*(sorted(map(language_tag, languages)) if config.tag else ()), *(f"<{tag}>" for tag in text_tags)]
     if config.joint:
         both = train_tokenizer(config, src, tgt, tags=tags)
         pair = TokenizerPair(both, both)
@@ -394,8 +395,8 @@ def train_tokenizer(config: TokenizerConfig, *texts: Iterable[str], tags: Sequen
     return SentencePieceTokenizer.train(config, texts, tags)
 
 
-def load_tokenizers(folder: Path, kind: str | None = None) -> TokenizerPair:
-    """Read what `TokenizerPair.save` wrote; for sources of another kind of text, if it is given: see `of_kind`."""
+def load_tokenizers(folder: Path, tag: str | None = None) -> TokenizerPair:
+    """Read what `TokenizerPair.save` wrote; for sources with another tag, if it is given: see `with_tag`."""
     if (both := _load(folder / "tokenizer")) is not None:
         pair = TokenizerPair(both, both)
     else:
@@ -405,7 +406,7 @@ def load_tokenizers(folder: Path, kind: str | None = None) -> TokenizerPair:
         pair = TokenizerPair(src, tgt)
     if (tags := folder / _TAGS).is_file():
         pair = pair._tagged(tags.read_text().split())
-    return pair if kind is None else pair.of_kind(kind)
+    return pair if tag is None else pair.with_tag(tag)
 
 
 def _load(stem: Path) -> Tokenizer | None:

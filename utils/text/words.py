@@ -51,7 +51,7 @@ class Words:
         kept = dict(counts) if primary_language(language) in UNSPACED else {}
         return cls(language, kept, lowercase, *(any(map(marks.search, counts)) for marks in (_ENTITY, _CURLED)))
 
-    def cut(self, text: str) -> str:
+    def split(self, text: str) -> str:
         """Separate all words and marks of a plain text by spaces."""
         text = text.lower() if self.lowercase else text
         if self.counts:
@@ -61,11 +61,11 @@ class Words:
         return str(tokenizer.tokenize(text, escape=self.escaped, return_str=True))
 
     def join(self, text: str) -> str:
-        """Return what `cut` would separate, each sentence with a capital letter if all are small."""
+        """Return what `split` would separate, each sentence with a capital letter if all are small."""
         if primary_language(self.language) in UNSPACED:  # words of another script keep their spaces
             return re.sub(r"(?<![!-~]) | (?![!-~])", "", text)
         text = self._moses[1].detokenize(text.split(), unescape=self.escaped)
-        return re.sub(r"(^|[.!?] )(\w)", lambda found: found[1] + found[2].upper(), text) if self.lowercase else text
+        return re.sub(r"(^|[.!?] )(\w)", lambda begin: begin[1] + begin[2].upper(), text) if self.lowercase else text
 
     @cached_property
     def _moses(self) -> "tuple[MosesTokenizer, MosesDetokenizer, MosesPunctNormalizer]":
@@ -88,12 +88,12 @@ class Words:
         unseen = -math.log(sum(self.counts.values()))  # an unknown character is as likely as a word seen once
         best, begins = [0.0], [0]  # of the text before each place: its log-probability, where its last word begins
         for end in range(1, len(text) + 1):
-            found = [
+            known = [
                 (best[begin] + self._log_probs[word], begin)
                 for begin in range(max(0, end - self._longest), end)
                 if (word := text[begin:end]) in self._log_probs
             ]
-            log_prob, begin = max([*found, (best[end - 1] + unseen, end - 1)])
+            log_prob, begin = max([*known, (best[end - 1] + unseen, end - 1)])
             best.append(log_prob)
             begins.append(begin)
         words, end = list[str](), len(text)
@@ -101,7 +101,7 @@ class Words:
             words.append(text[begins[end] : end])
             end = begins[end]
         together = groupby(reversed(words), key=lambda word: word in self.counts)
-        return [part for known, some in together for part in (some if known else ["".join(some)])]
+        return [part for is_known, parts in together for part in (parts if is_known else ["".join(parts)])]
 
 
 class WordPair(NamedTuple):
@@ -137,11 +137,11 @@ class PlainText:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each plain text."""
-        return self._tokenizer.encode([*map(self._words.cut, texts)])
+        return self._tokenizer.encode([*map(self._words.split, texts)])
 
     def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
         """Return ids of each plain text, segmented at random."""
-        return self._tokenizer.sample([*map(self._words.cut, texts)], rate, seed)
+        return self._tokenizer.sample([*map(self._words.split, texts)], rate, seed)
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Return the plain text of each sequence."""
@@ -149,7 +149,7 @@ class PlainText:
 
     def split(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the pieces of each plain text."""
-        return self._tokenizer.split([*map(self._words.cut, texts)])
+        return self._tokenizer.split([*map(self._words.split, texts)])
 
 
 def plain_text(tokenizers: TokenizerPair, folder: Path) -> TokenizerPair:

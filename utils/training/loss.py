@@ -15,7 +15,7 @@ from models.transformer_xl import Memory, TransformerXL
 from utils.dataset.batch import Batch
 from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
-from utils.dataset.stream import SegmentBatch
+from utils.dataset.monolingual import SegmentBatch
 
 
 class Loss(NamedTuple):
