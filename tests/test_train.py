@@ -372,7 +372,8 @@ def test_a_training_that_is_long_for_a_cpu_says_how_long(monkeypatch: pytest.Mon
     assert f"about {n_hours / 24:.1f} days on this CPU" in warning
     assert "--config kftt_ja_en_small" in warning
     assert same(weights(trainer), before, set())
-    trainer.training = replace(trainer.training, max_epochs=30 - 1)  # is over before the updates are
+    trainer.training = replace(trainer.training, max_epochs=29)  # is over before the updates are
+    trainer.progress.step = 0
     assert f"about {29 * n_hours / 30 / 24:.1f} days" in train.long_for_a_cpu(trainer, epoch, len(epoch))
     trainer.training = replace(trainer.training, max_minutes=10)
     assert not train.long_for_a_cpu(trainer, epoch, len(epoch))

@@ -17,7 +17,7 @@ from utils.dataset.batch import AnyBatch, filling
 from utils.file import write_text
 from utils.training.loss import Loss
 from utils.training.optimizer import Optimizer
-from utils.training.schedule import Progress, Rank
+from utils.training.schedule import Progress, Rank, total_steps
 
 ItemT = TypeVar("ItemT")
 
@@ -221,8 +221,7 @@ class Terminal(Observer):
 
     def __init__(self, training: TrainingConfig, steps_per_epoch: int, unit: str = "tok", skipped: int = 0) -> None:
         self._training, self._steps_per_epoch, self._unit, self._skipped = training, steps_per_epoch, unit, skipped
-        bounds = [training.max_steps, training.max_epochs and training.max_epochs * steps_per_epoch]
-        self._total = min((bound for bound in bounds if bound is not None), default=None)
+        self._total = total_steps(training, steps_per_epoch)
         bounded = self._total is not None or training.max_minutes is not None
         # tqdm's own estimates would count the updates before a resume as made just now
         self._bar = tqdm(
