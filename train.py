@@ -373,8 +373,8 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         settle_precision(task, device, resumed is not None, processes, log)
         config, origin = task.config, resumed or arguments.branch  # origin: whose checkpoint is read, if any is
         trainer = new_trainer(task, arguments.init_from, processes, device, log)
-        checkpoints = CheckpointStore((origin or Path()) / run_folder.CHECKPOINTS, config.checkpoint.keep_last)
         if origin is not None:
+            checkpoints = CheckpointStore(origin / run_folder.CHECKPOINTS, config.checkpoint.keep_last)
             resume(trainer, checkpoints, task, log)
         if resumed is None:
             trainer.progress.forget_scores()  # of the run that --branch started from: its best weights stay there

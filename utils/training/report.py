@@ -72,6 +72,11 @@ class Validation(NamedTuple):
         """Return both, to be compared, by their names in logs."""
         return {"perplexity": self.perplexity, "train_perplexity": perplexity(self.train_loss)}
 
+    def record(self) -> dict[str, object]:
+        """Return scores, signatures and samples by their names in files."""
+        signatures = {f"{name}_signature": signature for name, signature in self.signatures.items()}
+        return {**self.scores, **signatures, "samples": [sample._asdict() for sample in self.samples]}
+
     def rank(self, name: str) -> Rank:
         """Return what says whether this is better than another validation, by a score of this name, or the loss."""
         return Rank(-self.loss if name == "loss" else self.scores[name], -self.loss)
@@ -248,8 +253,7 @@ class Terminal(Observer):
         self._min_nll = min(self._min_nll, report.nll)
         # the share that is done, by the limit that will be reached first
         steps = progress.step / self._total if self._total else 0.0
-        minutes = progress.seconds / 60 / self._training.max_minutes if self._training.max_minutes else 0.0
-        done = min(1.0, max(steps, minutes))
+        done = min(1.0, max(steps, progress.time_spent(self._training)))
         left = duration(progress.seconds * (1 / done - 1)) if done else ""
         facts = [  # the most important first
             f"{progress.step:,}/{self._total:,}" if self._total else f"{progress.step:,}",
@@ -341,9 +345,7 @@ class JsonlLog(JsonLines):
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Write the loss, scores and samples."""
-        signatures = {f"{name}_signature": signature for name, signature in validation.signatures.items()}
-        fields = {"loss": validation.loss, **validation.scores, **signatures, **validation.perplexities()}
-        self.write("dev", progress, fields | {"samples": [sample._asdict() for sample in validation.samples]})
+        self.write("dev", progress, {"loss": validation.loss, **validation.perplexities(), **validation.record()})
 
 
 class TensorBoardLog(Observer):
