@@ -273,13 +273,10 @@ class FreedMemory(Observer):
     def on_update(self) -> None:
         """Return it where it is time."""
         if time.monotonic() - self._returned >= self._seconds:
-            self._return()
+            self.on_validation()
 
-    def on_validation(self, progress: Progress, validation: Validation) -> None:  # noqa: ARG002
+    def on_validation(self, *_: object) -> None:
         """Return it."""
-        self._return()
-
-    def _return(self) -> None:
         return_freed_memory()
         self._returned = time.monotonic()
 
