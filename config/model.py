@@ -1,4 +1,4 @@
-"""The architectures: translators (Transformer, recurrent network), the BERT and its classifier, the Transformer-XL."""
+"""The architectures: translators (Transformer, recurrent, decoder-only), BERT and its classifier, Transformer-XL."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -7,6 +7,8 @@ from typing import ClassVar, Literal
 from config.group import Group, bounded
 
 Activation = Literal["relu", "gelu", "mish", "swish"]
+FeedForwardActivation = Literal[Activation, "swiglu"]
+Norm = Literal["layer", "rms"]
 Initialisation = Literal["unit_variance", "xavier_uniform"]
 
 
@@ -92,8 +94,10 @@ class TransformerConfig(Architecture):
         n_decoder_layers: depth of the decoder.
         dropout: probability of dropping a component of embeddings, sub-layer outputs and feed-forward insides.
         attention_dropout: probability of dropping an attention weight.
+        norm: layer: to mean 0 and variance 1, as in the paper; rms: only divided by the root mean square.
         norm_first: norm before each sub-layer (True) or after it, as in the paper (False).
-        activation: non-linearity of the feed-forward layers.
+        activation: non-linearity of the feed-forward layers; swiglu: a gate, with an inner width of about ⅔ d_ff, so
+            that there are as many weights.
         positions: sinusoid of the paper, a learned table, rotary: every self-attention turns queries and keys; or none.
         scale_attention: scores divided by √K, as in the paper, or not.
         scale_embedding: token embeddings times √D, as in the paper, or not.
@@ -115,7 +119,7 @@ class TransformerConfig(Architecture):
     dropout: float = bounded(0.1, least=0, below=1)
     attention_dropout: float = bounded(0.0, least=0, below=1)
     norm_first: bool = True
-    activation: Activation = "relu"
+    activation: FeedForwardActivation = "relu"
     positions: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
     max_length: int = bounded(256, least=2)
     initialisation: Initialisation = "unit_variance"
@@ -125,6 +129,7 @@ class TransformerConfig(Architecture):
     init_encoder: Path | None = None
     scale_attention: bool = True
     scale_embedding: bool = True
+    norm: Norm = "layer"
 
     def check(self) -> None:
         """Refuse an encoder without layers, unless a BERT has some of its own."""
@@ -158,6 +163,40 @@ class RecurrentConfig(Architecture):
     dropout: float = bounded(0.1, least=0, below=1)
     max_length: int = bounded(256, least=2)
     tie: Literal["none", "target", "all"] = "all"
+
+
+@dataclass(frozen=True)
+class DecoderOnlyConfig(Architecture):
+    """The architecture of a translator without an encoder; the defaults have about the size of Vaswani et al.'s base.
+
+    Args:
+        d_model: width of every position.
+        n_heads: heads of every attention.
+        d_ff: inner width of the feed-forward layers.
+        n_layers: depth.
+        dropout: probability of dropping a component of embeddings, sub-layer outputs and feed-forward insides.
+        attention_dropout: probability of dropping an attention weight.
+        activation: non-linearity of the feed-forward layers; swiglu: a gate, with an inner width of about ⅔ d_ff.
+        norm: layer: to mean 0 and variance 1; rms: only divided by the root mean square. Before each sub-layer.
+        max_length: longest source and longest target in tokens, </s> included.
+        tie: what shares one matrix: nothing, the target embedding and the output, or (joint vocabulary) all three.
+        fused: attention by torch's fused kernel (fast) or written out (readable, gives weights); equal results.
+    """
+
+    free: ClassVar[frozenset[str]] = Architecture.free | {"max_length"}
+    positions: ClassVar[str] = "rotary"
+
+    d_model: int = bounded(512, least=2)
+    n_heads: int = bounded(8, least=1)
+    d_ff: int = bounded(2048, least=1)
+    n_layers: int = bounded(14, least=1)
+    dropout: float = bounded(0.1, least=0, below=1)
+    attention_dropout: float = bounded(0.0, least=0, below=1)
+    activation: FeedForwardActivation = "relu"
+    norm: Norm = "layer"
+    max_length: int = bounded(256, least=2)
+    tie: Literal["none", "target", "all"] = "all"
+    fused: bool = True
 
 
 @dataclass(frozen=True)

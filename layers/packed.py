@@ -28,7 +28,7 @@ _FEW_ROWS = 32  # so many attend on a CPU in single precision in less time than 
 _SMALL = 2**18  # multiplications in single precision that take less time than oneDNN takes to begin
 # of torch, but private: where a version lacks one, F.linear computes
 _OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
-_KNOWN = {MultiHeadAttention, FeedForward, Residual, nn.LayerNorm}  # what `PackedDecoderBlock` replaces
+_KNOWN = {MultiHeadAttention, FeedForward, Residual, nn.LayerNorm, nn.RMSNorm}  # what `PackedDecoderBlock` replaces
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -67,7 +67,7 @@ def _unchanged(x: Tensor) -> Tensor:
 def _is_known(part: nn.Module) -> bool:
     layers = list(part.children())
     layers += [layer.norm for layer in layers if isinstance(layer, Residual)]
-    if type(part) is not DecoderBlock or {type(layer) for layer in layers} != _KNOWN:
+    if type(part) is not DecoderBlock or not {type(layer) for layer in layers} <= _KNOWN:
         return False
     return part.self_attention.score_bias is part.cross_attention.score_bias is None
 
@@ -242,6 +242,9 @@ def packed_block(
     return PackedDecoderBlock(block, kind(joint, dtype))
 
 
-def _normalised(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
-    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
-    return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
+def _normalised(norm: nn.LayerNorm | nn.RMSNorm) -> Callable[[Tensor], Tensor]:
+    shape, weight, eps = norm.normalized_shape, norm.weight, norm.eps
+    if isinstance(norm, nn.RMSNorm):
+        return lambda x: torch.rms_norm(x, shape, weight, eps)
+    bias = norm.bias
+    return lambda x: torch.layer_norm(x, shape, weight, bias, cast(float, eps))

@@ -17,6 +17,7 @@ from layers.additive_attention import AdditiveAttention
 from layers.dropout import Dropout
 from layers.mask import padding_mask
 from layers.token_embedding import TokenEmbedding
+from models.decoder_only import DecoderOnlyTranslator
 from models.transformer import Transformer
 from models.weight import initialise, tie
 
@@ -121,4 +122,6 @@ class RecurrentTranslator(nn.Module):
         return self.dropout(x), state
 
 
-EncoderDecoder = Transformer | RecurrentTranslator  # what can be trained and searched as a translator
+EncoderDecoder = (
+    Transformer | RecurrentTranslator | DecoderOnlyTranslator
+)  # what can be trained and searched as a translator

@@ -16,6 +16,7 @@ from layers.feed_forward import FeedForward
 from layers.mask import causal_mask, padding_mask
 from layers.multi_head_attention import KeyValue, MultiHeadAttention
 from layers.positional_encoding import LearnedPositionalEncoding, NoPositionalEncoding, SinusoidalPositionalEncoding
+from layers.residual import NORM
 from layers.rotary_embedding import RotaryEmbedding
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
@@ -72,18 +73,25 @@ class Transformer(nn.Module):
         self.tgt_positions = self._positions()
         rotary = c.positions == "rotary"  # of self-attention alone
         self.encoder = nn.ModuleList(
-            EncoderBlock(self._attention(rotary), self._feed_forward(), c.d_model, c.dropout, c.norm_first)
+            EncoderBlock(self._attention(rotary), self._feed_forward(), c.d_model, c.dropout, c.norm_first, norm=c.norm)
             for _ in range(c.n_encoder_layers)
         )
         self.decoder = nn.ModuleList(
             DecoderBlock(
-                self._attention(rotary), self._attention(), self._feed_forward(), c.d_model, c.dropout, c.norm_first
+                self._attention(rotary),
+                self._attention(),
+                self._feed_forward(),
+                c.d_model,
+                c.dropout,
+                c.norm_first,
+                norm=c.norm,
             )
             for _ in range(c.n_decoder_layers)
         )
         # with norm last, every block ends with a norm already
-        self.encoder_norm = nn.LayerNorm(c.d_model) if c.norm_first else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(c.d_model) if c.norm_first else nn.Identity()
+        self.encoder_norm, self.decoder_norm = (
+            NORM[c.norm](c.d_model, 1e-5) if c.norm_first else nn.Identity() for _ in range(2)
+        )
         self.output = nn.Linear(c.d_model, tgt_vocab, bias=c.tie == "none")
         initialise(self, c.initialisation)
         if c.tie != "none":

@@ -125,6 +125,7 @@ def any_pieces(draw: random.Random, *lengths: int) -> list[list[int]]:
         {"positions": "learned", "tie": "none", "activation": "gelu"},
         {"positions": "rotary", "n_encoder_layers": 2},
         {"activation": "swish", "n_encoder_layers": 2},
+        {"activation": "swiglu", "norm": "rms"},
     ],
     ids=str,
 )

@@ -16,12 +16,14 @@ from config.search import SamplingConfig, SearchConfig
 from config.training import InferencePrecision
 from layers.packed import packed
 from models.bert import BertClassifier, BertForPreTraining
+from models.decoder_only import DecoderOnlyTranslator
 from models.recurrent import EncoderDecoder, RecurrentTranslator
 from models.stepwise import stepwise
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from utils.config import (
     ClassificationConfig,
+    DecoderOnlyTranslationConfig,
     LanguageConfig,
     MaskedLanguageConfig,
     RecurrentTranslationConfig,
@@ -90,7 +92,7 @@ class Run(NamedTuple):
     def transformer(self) -> Transformer:
         """The network, where it has to be a Transformer."""
         if not isinstance(self.model, Transformer):
-            raise ValueError(f"{self.folder} is a recurrent network: give the run of a Transformer")
+            raise ValueError(f"{self.folder} is of task {self.config.task}: give the run of a Transformer")
         return self.model
 
     def translator(self, search: SearchConfig | None = None, precision: InferencePrecision = "auto") -> Translator:
@@ -102,6 +104,8 @@ def build_network(config: TranslationConfig, src_vocab: int, tgt_vocab: int) -> 
     """Build the network that the settings of a translator describe."""
     if isinstance(config, RecurrentTranslationConfig):
         return RecurrentTranslator(config.model, src_vocab, tgt_vocab)
+    if isinstance(config, DecoderOnlyTranslationConfig):
+        return DecoderOnlyTranslator(config.model, src_vocab, tgt_vocab)
     return Transformer(config.model, src_vocab, tgt_vocab)
 
 

@@ -36,6 +36,7 @@ with needing_group("export"):
 
 QUANTIZATIONS: tuple[str, ...] = model_spec.ACCEPTED_MODEL_TYPES  # int8, float16 ...; float32 leaves weights unchanged
 _ACTIVATION = {name: common_spec.Activation[name.upper()] for name in ("relu", "gelu", "swish")}
+_ACTIVATION["swiglu"] = _ACTIVATION["swish"]  # and a gate
 
 
 def write_translator(run: Run, folder: Path, quantization: str | None) -> None:
@@ -99,6 +100,8 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
         "num_heads": config.n_heads,
         "pre_norm": config.norm_first,
         "activation": _ACTIVATION[config.activation],
+        "ffn_glu": config.activation == "swiglu",
+        "rms_norm": config.norm == "rms",
         # components of a head that turn; CTranslate2 pairs neighbours, as `RotaryEmbedding` does
         "rotary_dim": config.d_model // config.n_heads if config.positions == "rotary" else None,
     }
@@ -115,7 +118,7 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
         if config.positions != "rotary":
             table = positions.table.weight if isinstance(positions, LearnedPositionalEncoding) else positions.table
             side.position_encodings.encodings = array(cast(Tensor, table))
-        if isinstance(norm, nn.LayerNorm):
+        if not isinstance(norm, nn.Identity):
             _set_norm(array, side.layer_norm, norm)
     for theirs, ours in zip(spec.encoder.layer, cast(Sequence[EncoderBlock], model.encoder), strict=True):
         _set_block(array, theirs, ours)
@@ -128,6 +131,7 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
     if unused := array.unused():
         raise ValueError(f"CTranslate2 has no place for {unused[0]} of this network: export to safetensors")
     spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = BOS, EOS, UNK
+    spec.config.layer_norm_epsilon = 1e-5  # of every norm; by default that of an RMSNorm is another
     spec.config.decoder_start_token, spec.config.add_source_eos = BOS, True
     return spec
 
@@ -149,8 +153,10 @@ class _Arrays:
         return list(self._names.values())
 
 
-def _set_norm(array: _Arrays, theirs: common_spec.LayerNormSpec, ours: nn.LayerNorm) -> None:
-    theirs.gamma, theirs.beta = array(ours.weight), array(ours.bias)
+def _set_norm(array: _Arrays, theirs: common_spec.LayerNormSpec, ours: nn.LayerNorm | nn.RMSNorm) -> None:
+    theirs.gamma = array(ours.weight)
+    if isinstance(ours, nn.LayerNorm):
+        theirs.beta = array(ours.bias)
 
 
 def _set_linears(array: _Arrays, theirs: Sequence[common_spec.LinearSpec], *ours: Sequence[nn.Linear]) -> None:
@@ -170,7 +176,11 @@ def _set_block(
     attention, feed = ours.self_attention, ours.feed_forward
     _set_linears(array, theirs.self_attention.linear, (attention.query, attention.key_value), (attention.output,))
     _set_norm(array, theirs.self_attention.layer_norm, ours.around_self.norm)
-    _set_linears(array, [theirs.ffn.linear_0, theirs.ffn.linear_1], (feed.widen,), (feed.narrow,))
+    _set_linears(array, [theirs.ffn.linear_1], (feed.narrow,))
+    weights, biases = (np.split(array(part), feed.n_wide) for part in (feed.widen.weight, feed.widen.bias))
+    wide = [theirs.ffn.linear_0, *([theirs.ffn.linear_0_noact] if feed.n_wide > 1 else [])]
+    for spec, weight, bias in zip(wide, weights, biases, strict=True):
+        spec.weight, spec.bias = weight, bias
     _set_norm(array, theirs.ffn.layer_norm, ours.around_feed.norm)
 
 

@@ -90,8 +90,10 @@ def write_pegasus(run: Run, folder: Path) -> None:
 def _representable(run: Run) -> SentencePieceTokenizer:
     """Refuse what neither Pegasus nor Marian can be; return the tokenizer of the sources."""
     c, tokenizer = run.transformer.config, run.tokenizers.src
-    needed = {"positions": "sinusoidal", "scale_attention": True, "tie": "all"}
+    needed = {"positions": "sinusoidal", "scale_attention": True, "tie": "all", "norm": "layer"}
     reasons = [f"{name}={value}, not {getattr(c, name)}" for name, value in needed.items() if getattr(c, name) != value]
+    if c.activation == "swiglu":
+        reasons = ["no feed-forward layer has a gate there"]
     if c.bert is not None:
         reasons = ["no BERT is an encoder there"]
     elif not reasons and isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.keeps_forms:

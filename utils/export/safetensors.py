@@ -11,10 +11,18 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig, TransformerXLConfig
+from config.model import (
+    BertConfig,
+    ClassifierConfig,
+    DecoderOnlyConfig,
+    RecurrentConfig,
+    TransformerConfig,
+    TransformerXLConfig,
+)
 from const.corpora import CORPORA
 from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from models.bert import Bert, BertClassifier, BertForPreTraining
+from models.decoder_only import DecoderOnlyTranslator
 from models.recurrent import RecurrentTranslator
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
@@ -32,11 +40,14 @@ from utils.training.plan import Rank
 from utils.training.report import Sample, spread
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-Network = Transformer | RecurrentTranslator | BertForPreTraining | BertClassifier | TransformerXL
+Network = (
+    Transformer | RecurrentTranslator | DecoderOnlyTranslator | BertForPreTraining | BertClassifier | TransformerXL
+)
 
 _NETWORK: dict[str, tuple[type[Network], type]] = {
     "Transformer": (Transformer, TransformerConfig),
     "RecurrentTranslator": (RecurrentTranslator, RecurrentConfig),
+    "DecoderOnlyTranslator": (DecoderOnlyTranslator, DecoderOnlyConfig),
     "BertForPreTraining": (BertForPreTraining, BertConfig),
     "BertClassifier": (BertClassifier, ClassifierConfig),
     "TransformerXL": (TransformerXL, TransformerXLConfig),
@@ -75,7 +86,9 @@ def load_safetensors(folder: Path) -> Exported:
         if facts["architecture"] not in _NETWORK:
             raise ValueError(f"architecture={facts['architecture']} is not one of {', '.join(_NETWORK)}")
         network, config = _NETWORK[facts["architecture"]]
-        settings = {leaf.name: facts[leaf.name] for leaf in fields(config) if leaf.name != "init_encoder"}
+        settings = {
+            leaf.name: facts[leaf.name] for leaf in fields(config) if leaf.name in facts
+        }  # new ones had their defaults
         if settings.get("bert"):
             settings["bert"] = BertConfig(**settings["bert"])
         sizes = {name: facts[name] for name in ("src_vocab", "tgt_vocab", "vocab", "n_classes") if name in facts}
@@ -95,7 +108,7 @@ def _sizes(net: Network) -> dict[str, int]:
     match net:
         case Transformer(bert=Bert() as bert):  # one more row, for the token [MASK]
             return {"src_vocab": len(bert.embedding.weight) - 1, "tgt_vocab": len(net.tgt_embedding.weight)}
-        case Transformer() | RecurrentTranslator():
+        case Transformer() | RecurrentTranslator() | DecoderOnlyTranslator():
             src, tgt = net.get_parameter("src_embedding.weight"), net.tgt_embedding.weight
             return {"src_vocab": len(src), "tgt_vocab": len(tgt)}
         case BertClassifier():

@@ -14,6 +14,7 @@ from const.token import BOS, BOS_ID, PAD_ID
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
 from layers.probe import recorded_calls, recorded_weights
+from models.decoder_only import DecoderOnlyTranslator
 from models.recurrent import EncoderDecoder, RecurrentTranslator
 from utils.dataset.batch import padded
 from utils.search.constraint import NEVER, Searchable, StateT, next_log_probs
@@ -95,7 +96,8 @@ def layer_guesses(model: EncoderDecoder, src: Sequence[int], tgt: Sequence[int])
         return model(*pair).float()
     with recorded_calls(model.decoder) as calls:
         model.hidden(*pair)
-    return torch.cat([model.output(model.decoder_norm(x)).float() for _, (x, _past) in calls])
+    of_target = calls[-len(model.decoder) :]  # a network without an encoder has read the source by the same layers
+    return torch.cat([model.output(model.decoder_norm(x)).float() for _, (x, _past) in of_target])
 
 
 # Attention: what every layer and head looks at, given a source text and its translation.
@@ -132,6 +134,8 @@ def attentions(model: EncoderDecoder) -> dict[Kind, list[Any]]:
     """
     if isinstance(model, RecurrentTranslator):
         return {"cross": [model.decoder]}
+    if isinstance(model, DecoderOnlyTranslator):
+        raise ValueError("a network without an encoder has no attention to the source alone: give a Transformer's run")
     encoder = [*([] if model.bert is None else model.bert.encoder), *model.encoder]
     decoder = [cast(DecoderBlock, block) for block in model.decoder]
     return {
