@@ -218,7 +218,7 @@ class PackedDecoderBlock(DecoderBlock):
         if self._turn is not None:
             query, key = self._turn(heads[:, : 2 * n_heads], past.key.size(2)).chunk(2, 1)
         past = past.append(KeyValue(key, value))
-        x = after_self(x + write_self(attend_self(query, *past)[0].view(n_rows, -1)))
+        x = after_self(x + write_self(attend_self(query, *past, mask)[0].view(n_rows, -1)))
 
         beams = look(before_source(x)).view(n_sentences, -1, n_heads, width).transpose(1, 2)
         seen = attend_source(beams, *source, source_mask)[0].transpose(1, 2).reshape(n_rows, -1)

@@ -89,7 +89,7 @@ class DecoderOnlyTranslator(nn.Module):
 
     def hidden(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         """Return what `output` makes logits of, at each target position."""
-        return self._decode(tgt, self.start(src))[0]
+        return self.decode(tgt, self.start(src))[0]
 
     def start(self, src: Int[Tensor, "N S"]) -> DecoderOnlyState:
         """Read N sources, ready for the first step, with one row each."""
@@ -98,10 +98,10 @@ class DecoderOnlyTranslator(nn.Module):
 
     def step(self, tokens: Int[Tensor, " R"], state: DecoderOnlyState) -> tuple[Float[Tensor, "R V"], DecoderOnlyState]:
         """Append one token to each row; return the logits of the next one, and the new state."""
-        x, state = self._decode(tokens[:, None], state)
+        x, state = self.decode(tokens[:, None], state)
         return self.output(x[:, 0]), state
 
-    def _decode(
+    def decode(
         self, tgt: Int[Tensor, "R T"], state: DecoderOnlyState
     ) -> tuple[Float[Tensor, "R T D"], DecoderOnlyState]:
         """Read T more target positions; padding behind the target is hidden by causality."""

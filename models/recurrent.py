@@ -101,7 +101,7 @@ class RecurrentTranslator(nn.Module):
 
     def hidden(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         """Return the decoder's output, from which `output` makes logits."""
-        return self._decode(tgt, self.start(src))[0]
+        return self.decode(tgt, self.start(src))[0]
 
     def start(self, src: Int[Tensor, "N S"]) -> RecurrentState:
         """Encode N sources, ready for the first step, with one row each."""
@@ -114,10 +114,11 @@ class RecurrentTranslator(nn.Module):
 
     def step(self, tokens: Int[Tensor, " R"], state: RecurrentState) -> tuple[Float[Tensor, "R V"], RecurrentState]:
         """Append one token to each row; return the logits of the next one, and the new state."""
-        x, state = self._decode(tokens[:, None], state)
+        x, state = self.decode(tokens[:, None], state)
         return self.output(x[:, 0]), state
 
-    def _decode(self, tgt: Int[Tensor, "R T"], state: RecurrentState) -> tuple[Float[Tensor, "R T D"], RecurrentState]:
+    def decode(self, tgt: Int[Tensor, "R T"], state: RecurrentState) -> tuple[Float[Tensor, "R T D"], RecurrentState]:
+        """Decode T more positions."""
         x, _, state = self.decoder(self.dropout(self.tgt_embedding(tgt)), state)
         return self.dropout(x), state
 

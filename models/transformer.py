@@ -153,7 +153,9 @@ class Transformer(nn.Module):
         hides it from them.
         """
         begin, length = state.past[0].key.size(2) if state.past else 0, tgt.size(1)
-        mask = causal_mask(length, begin + length, tgt.device) if length > 1 else None
+        # a step attends to all before it, unless `causal_mask` says otherwise
+        hides = length > 1 or not causal_mask(1, begin + 1).all()
+        mask = causal_mask(length, begin + length, tgt.device) if hides else None
         x = self.tgt_positions(self.tgt_embedding(tgt), start=begin)
         past = []
         for i, block in enumerate(self.decoder):

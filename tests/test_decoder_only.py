@@ -10,14 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from config.data import BatchConfig, DataConfig
-from config.model import DecoderOnlyConfig
+from config.model import DecoderOnlyConfig, RecurrentConfig
 from config.search import Bounds, SearchConfig
 from config.training import TranslationTrainingConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from export import export
 from layers.mask import causal_mask
-from layers.packed import packed
+from layers.packed import PackedLinear, packed
 from models.decoder_only import CachedBlock, DecoderOnlyTranslator
+from models.recurrent import RecurrentTranslator
+from models.stepwise import stepwise
 from tests.tiny import TEXT, TOKENIZER, assert_learned, drawn, reversed_rightly, sources, tokenizers
 from tests.tree import asked
 from utils.config import DecoderOnlyTranslationConfig
@@ -157,3 +159,17 @@ def test_its_run_translates_and_is_exported_and_what_needs_an_encoder_refuses_it
         _ = run.transformer
     with pytest.raises(ValueError, match=r"no attention to the source alone: give a Transformer's run$"):
         attention_weights(run.model, [4], [5])
+
+
+@pytest.mark.parametrize("network", ["decoder-only", "recurrent"])
+def test_edited_layers_are_used_and_not_their_packed_copies(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    recurrent = RecurrentTranslator(RecurrentConfig(d_model=8, d_hidden=6, max_length=24), VOCAB, VOCAB)
+    model = drawn(recurrent).eval() if network == "recurrent" else lively()
+    monkeypatch.setattr(PackedLinear, "forward", lambda self, x: 1.1 * F.linear(x, self.weight, self.bias))
+    with pytest.warns(UserWarning, match=r"^layers/packed\.py computes something else than the layers \(logits differ"):
+        assert not any(isinstance(part, PackedLinear) for part in stepwise(model, torch.float32).modules())
+    decode = type(model).decode
+    monkeypatch.setattr(type(model), "decode", lambda self, tgt, state: decode(self, tgt.flip(1), state))
+    with pytest.raises(ValueError, match=r"steps of this network are not its forward pass .*: have `decode` of"):
+        stepwise(model, torch.float32)

@@ -14,7 +14,6 @@ from config.data import primary_language
 from config.model import BertConfig, TransformerConfig
 from config.search import SamplingConfig, SearchConfig
 from config.training import InferencePrecision
-from layers.packed import packed
 from models.bert import BertClassifier, BertForPreTraining
 from models.decoder_only import DecoderOnlyTranslator
 from models.recurrent import EncoderDecoder, RecurrentTranslator
@@ -158,7 +157,7 @@ def build_translator(
                 "direction, and a --tag that both know"
             )
     require_precision(device, precision)
-    models = [_searched(run.model, *packing(precision, device, run.config.model.d_model), thorough) for run in runs]
+    models = [stepwise(run.model, *packing(precision, device, run.config.model.d_model), thorough) for run in runs]
     model: Searchable[Any] = models[0] if len(models) == 1 else Ensemble(models)
     return Translator(
         model,
@@ -171,12 +170,6 @@ def build_translator(
         sampling,
         minimum_bayes_risk,
     )
-
-
-def _searched(model: EncoderDecoder, dtype: torch.dtype, int8: bool, thorough: bool) -> Searchable[Any]:
-    if isinstance(model, Transformer):
-        return stepwise(model, dtype, int8, thorough)
-    return packed(model, dtype, int8)
 
 
 class Trained(NamedTuple, Generic[RunConfigT, VocabularyT, NetT]):
