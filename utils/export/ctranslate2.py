@@ -17,16 +17,17 @@ from torch import Tensor, nn
 
 from config.data import primary_language
 from const.corpora import VERSION
-from const.token import BOS, EOS, UNK
+from const.token import BOS, EOS, EOS_ID, UNK
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
 from layers.positional_encoding import LearnedPositionalEncoding, SinusoidalPositionalEncoding, sinusoid
 from models.transformer import Transformer
 from utils.command import needing_group, page_template
-from utils.export import CARD, EXPORTED
-from utils.export.engine import TranslatorSettings
+from utils.export import CARD, COMPARED, EXPORTED, refuse_difference
+from utils.export.engine import CTranslate2Model, TranslatorSettings
 from utils.file import read_json, write_json, write_text
 from utils.load import Run
+from utils.search.forced import token_log_probs
 from utils.text.language import language_name
 from utils.text.tokenizer import SentencePieceTokenizer, TokenizerPair, every_token
 from utils.text.words import WORDS
@@ -36,6 +37,7 @@ with needing_group("export"):
 
 QUANTIZATIONS: tuple[str, ...] = model_spec.ACCEPTED_MODEL_TYPES  # int8, float16 ...; float32 leaves weights unchanged
 _ACTIVATION = {name: common_spec.Activation[name.upper()] for name in ("relu", "gelu", "swish")}
+_POSITIONS = "sinusoidal", "learned", "rotary"
 _ACTIVATION["swiglu"] = _ACTIVATION["swish"]  # and a gate
 
 
@@ -69,6 +71,13 @@ def to_ctranslate2(
     """Write a model for `ctranslate2.Translator`, which takes and returns pieces, not text, into a folder."""
     if quantization not in (None, *QUANTIZATIONS):
         raise ValueError(f"quantization={quantization}: CTranslate2 supports {', '.join(QUANTIZATIONS)}")
+    with TemporaryDirectory() as exact:  # rounded weights would hide a small difference
+        _write(model, tokenizers, Path(exact), None)
+        _refuse_difference(model, tokenizers, Path(exact))
+    _write(model, tokenizers, folder, quantization)
+
+
+def _write(model: Transformer, tokenizers: TokenizerPair, folder: Path, quantization: str | None) -> None:
     spec = _specification(model)
     spec.register_source_vocabulary(every_token(tokenizers.src))
     spec.register_target_vocabulary(every_token(tokenizers.tgt))
@@ -76,6 +85,15 @@ def to_ctranslate2(
     spec.optimize(quantization=quantization)
     folder.mkdir(exist_ok=True)
     spec.save(str(folder))
+
+
+def _refuse_difference(model: Transformer, tokenizers: TokenizerPair, folder: Path) -> None:
+    n, first = min(COMPARED, model.config.max_length) - 1, EOS_ID + 1  # token that is no special one
+    source, target = ([i % (len(side) - first) + first for i in range(n)] for side in tokenizers)
+    (expected,) = token_log_probs(model, [source], [target])
+    refuse_difference(
+        "CTranslate2", expected, lambda: CTranslate2Model(folder, tokenizers, "cpu").log_probs([source], [target])[0]
+    )
 
 
 def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
@@ -86,10 +104,10 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
             "CTranslate2 does not support a BERT as encoder: export to safetensors, or export a run trained without "
             "model.bert"
         )
-    if not (config.scale_attention and config.scale_embedding) or config.positions == "none":
+    if not (config.scale_attention and config.scale_embedding) or config.positions not in _POSITIONS:
         raise ValueError(
-            "CTranslate2 always scales attention and embeddings and has positions: export to safetensors, or export a "
-            "run trained with them"
+            f"CTranslate2 always scales attention and embeddings and has {', '.join(_POSITIONS)} positions: export to "
+            "safetensors, or export a run trained with them"
         )
     if config.activation not in _ACTIVATION:
         raise ValueError(
