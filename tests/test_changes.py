@@ -1,4 +1,4 @@
-"""Ten changes that a researcher makes, each in the files that docs/development.md names, trained and used at once."""
+"""Ten changes that a researcher makes, each trained, translated with and exported; docs/development.md lists them."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Mapping
+from difflib import ndiff
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -250,6 +251,15 @@ for folder, words, exports in json.loads(sys.argv[1]):
 """
 
 
+def edited(name: str, edits: tuple[Edit, ...]) -> str:
+    """The text of a file after its edits."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for old, new in edits:
+        assert old in text, f"{name} has changed: {old}"
+        text = text.replace(old, new)
+    return text
+
+
 def scratch(folder: Path, change: Change) -> Path:
     """A copy of the house with the change, and a text to learn from."""
     for name in tracked():
@@ -257,11 +267,7 @@ def scratch(folder: Path, change: Change) -> Path:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, folder / name)
     for name, edits in change.edits.items():
-        text = (folder / name).read_text(encoding="utf-8")
-        for old, new in edits:
-            assert old in text, f"{name} has changed: {old}"
-            text = text.replace(old, new)
-        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).write_text(edited(name, edits), encoding="utf-8")
     with tarfile.open(folder / "mine.tar.gz", "w:gz") as archive:
         for side, lines in (("ja", TEXT.src), ("en", TEXT.tgt)):
             for split, part in (("train", lines[:100]), ("dev", lines[100:110]), ("test", lines[110:])):
@@ -304,3 +310,15 @@ def test_a_change_is_trained_translated_with_and_exported_or_refused(name: str, 
     for to, reason in change.exports.items():
         said, _ = outcome[to]
         assert re.search(f"refused: .*{re.escape(reason)}" if reason else "to use it: ", said), said
+
+
+def test_the_page_lists_their_files_and_lines() -> None:
+    page = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| .+ \| (`.+`) \| (\d+) \| (refused|exported) \|$", page, re.MULTILINE)
+    expected = []
+    for change in CHANGES.values():
+        sides = [(ROOT.joinpath(name).read_text("utf-8"), edited(name, edits)) for name, edits in change.edits.items()]
+        n = sum(line.startswith("+ ") for a, b in sides for line in ndiff(a.splitlines(), b.splitlines()))
+        outcome = "refused" if change.exports["ctranslate2"] else "exported"
+        expected.append((", ".join(f"`{name}`" for name in change.edits), str(n), outcome))
+    assert listed == expected
