@@ -9,6 +9,7 @@ from config.group import Group, bounded
 Activation = Literal["relu", "gelu", "mish", "swish"]
 FeedForwardActivation = Literal[Activation, "swiglu"]
 Norm = Literal["layer", "rms"]
+Tie = Literal["none", "target", "all"]
 Initialisation = Literal["unit_variance", "xavier_uniform"]
 
 
@@ -123,7 +124,7 @@ class TransformerConfig(Architecture):
     positions: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
     max_length: int = bounded(256, least=2)
     initialisation: Initialisation = "unit_variance"
-    tie: Literal["none", "target", "all"] = "all"
+    tie: Tie = "all"
     fused: bool = True
     bert: BertConfig | None = None
     init_encoder: Path | None = None
@@ -162,7 +163,7 @@ class RecurrentConfig(Architecture):
     d_hidden: int = bounded(1000, least=1)
     dropout: float = bounded(0.1, least=0, below=1)
     max_length: int = bounded(256, least=2)
-    tie: Literal["none", "target", "all"] = "all"
+    tie: Tie = "all"
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ class DecoderOnlyConfig(Architecture):
     activation: FeedForwardActivation = "relu"
     norm: Norm = "layer"
     max_length: int = bounded(256, least=2)
-    tie: Literal["none", "target", "all"] = "all"
+    tie: Tie = "all"
     fused: bool = True
 
 

@@ -21,7 +21,8 @@ from layers.residual import NORM
 from layers.rotary_embedding import RotaryEmbedding
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
-from models.weight import initialise, tie
+from models.encoder_decoder import EncoderDecoder
+from models.weight import initialise
 
 
 class DecoderOnlyState(NamedTuple):
@@ -54,8 +55,8 @@ class CachedBlock(EncoderBlock):
         return self.around_feed(x, self.feed_forward), longer
 
 
-class DecoderOnlyTranslator(nn.Module):
-    """Source ids in, logits of the next target token out, by the methods of `Transformer`.
+class DecoderOnlyTranslator(EncoderDecoder):
+    """Source ids in, logits of the next target token out.
 
     Positions are rotary, so that distances alone count, and padding in front of a source changes nothing.
     """
@@ -70,10 +71,7 @@ class DecoderOnlyTranslator(nn.Module):
         self.decoder_norm = NORM[c.norm](c.d_model, 1e-5)
         self.output = nn.Linear(c.d_model, tgt_vocab, bias=c.tie == "none")
         initialise(self)
-        if c.tie != "none":
-            tie(self.tgt_embedding, self.output)
-        if c.tie == "all":
-            tie(self.tgt_embedding, self.src_embedding)
+        self.tie(c.tie)
 
     def _block(self) -> CachedBlock:
         c = self.config
@@ -83,23 +81,10 @@ class DecoderOnlyTranslator(nn.Module):
         feed_forward = FeedForward(c.d_model, c.d_ff, c.activation, c.dropout)
         return CachedBlock(attention, feed_forward, c.d_model, c.dropout, norm=c.norm)
 
-    def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """Return the logits of the token after each target position; tgt begins with <s>, src ends with </s>."""
-        return self.output(self.hidden(src, tgt))
-
-    def hidden(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        """Return what `output` makes logits of, at each target position."""
-        return self.decode(tgt, self.start(src))[0]
-
     def start(self, src: Int[Tensor, "N S"]) -> DecoderOnlyState:
         """Read N sources, ready for the first step, with one row each."""
         src = src.gather(1, (src != PAD_ID).int().argsort(dim=1, stable=True))  # padding first: the target adjoins
         return self._read(self.src_embedding(src), padding_mask(src, PAD_ID), None)[1]
-
-    def step(self, tokens: Int[Tensor, " R"], state: DecoderOnlyState) -> tuple[Float[Tensor, "R V"], DecoderOnlyState]:
-        """Append one token to each row; return the logits of the next one, and the new state."""
-        x, state = self.decode(tokens[:, None], state)
-        return self.output(x[:, 0]), state
 
     def decode(
         self, tgt: Int[Tensor, "R T"], state: DecoderOnlyState

@@ -15,7 +15,7 @@ from torch import Tensor
 from const.token import BOS_ID, PAD_ID
 from layers.mask import padding_mask
 from layers.packed import packed
-from models.recurrent import EncoderDecoder
+from models.encoder_decoder import EncoderDecoder
 from models.transformer import Transformer
 
 NetworkT = TypeVar("NetworkT", bound=EncoderDecoder)
@@ -51,9 +51,7 @@ class Recomputing(Transformer):
         """Read the sources."""
         return RecomputingState(self.encode(src), padding_mask(src, PAD_ID), src[:, :0])
 
-    def step(  # type: ignore[override]
-        self, tokens: Int[Tensor, " R"], state: RecomputingState
-    ) -> tuple[Float[Tensor, "R V"], RecomputingState]:
+    def step(self, tokens: Int[Tensor, " R"], state: RecomputingState) -> tuple[Float[Tensor, "R V"], RecomputingState]:
         """Decode everything up to the new token again."""
         state = state._replace(tokens=torch.cat([state.tokens, tokens[:, None]], 1))
         x, _ = self.decode(state.tokens, self.before(state.memory, state.mask))
@@ -82,7 +80,7 @@ def stepwise(model: NetworkT, dtype: torch.dtype, int8: bool = False, thorough: 
     if not (of_steps := _difference(own, plain, _POSITIONS, _EXACT)):
         said = f"layers/packed.py computes something else than the layers ({reason}), and is not used: that is slower"
         warnings.warn(said, stacklevel=3)
-        return cast(NetworkT, plain)
+        return plain
     said = f"the steps of this network are not its forward pass ({of_steps})"
     if not isinstance(own, Transformer):
         raise ValueError(f"{said}: have `decode` of {type(own).__name__} compute the same when called for each token")

@@ -21,7 +21,8 @@ from layers.rotary_embedding import RotaryEmbedding
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
 from models.bert import Bert
-from models.weight import initialise, tie
+from models.encoder_decoder import EncoderDecoder
+from models.weight import initialise
 
 _SLICE = 1024  # positions that keep a CPU busy
 
@@ -51,7 +52,7 @@ class TransformerState(NamedTuple):
         return TransformerState(source, source_mask, tuple(kv.select(rows.flatten()) for kv in self.past))
 
 
-class Transformer(nn.Module):
+class Transformer(EncoderDecoder):
     """Source ids in, logits of the next target token out; both vocabularies are given by their sizes."""
 
     def __init__(self, config: TransformerConfig, src_vocab: int, tgt_vocab: int) -> None:
@@ -94,10 +95,7 @@ class Transformer(nn.Module):
         )
         self.output = nn.Linear(c.d_model, tgt_vocab, bias=c.tie == "none")
         initialise(self, c.initialisation)
-        if c.tie != "none":
-            tie(self.tgt_embedding, self.output)
-        if c.tie == "all":
-            tie(self.tgt_embedding, self.src_embedding)
+        self.tie(c.tie)
         if c.bert is not None:  # initialised as a BERT is; its vocabulary has one more token at the end, [MASK]
             self.bert = Bert(replace(c.bert, fused=c.fused), src_vocab + 1)
             self.register_load_state_dict_pre_hook(_name_bert)  # type: ignore[no-untyped-call]  # of torch
@@ -117,13 +115,6 @@ class Transformer(nn.Module):
     def _feed_forward(self) -> FeedForward:
         c = self.config
         return FeedForward(c.d_model, c.d_ff, c.activation, c.dropout)
-
-    def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """Return the logits of the token after each target position; tgt begins with <s>, src ends with </s>.
-
-        A training calls `hidden` instead, and its loss (utils/training/loss.py) applies `output`, slice by slice.
-        """
-        return self.output(self.hidden(src, tgt))
 
     def hidden(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         """Return the decoder's output, from which `output` makes logits."""
@@ -182,11 +173,6 @@ class Transformer(nn.Module):
             slices.append(F.pad(memory, (0, 0, 0, src.size(1) - longest)))
             begin = end
         return torch.cat(slices)
-
-    def step(self, tokens: Int[Tensor, " R"], state: TransformerState) -> tuple[Float[Tensor, "R V"], TransformerState]:
-        """Append one token to each row; return the logits of the next one, and the new state."""
-        x, state = self.decode(tokens[:, None], state)
-        return self.output(x[:, 0]), state
 
 
 def _name_bert(_net: nn.Module, state: dict[str, Tensor], prefix: str, *_rest: object) -> None:

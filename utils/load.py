@@ -16,7 +16,8 @@ from config.search import SamplingConfig, SearchConfig
 from config.training import InferencePrecision
 from models.bert import BertClassifier, BertForPreTraining
 from models.decoder_only import DecoderOnlyTranslator
-from models.recurrent import EncoderDecoder, RecurrentTranslator
+from models.encoder_decoder import EncoderDecoder
+from models.recurrent import RecurrentTranslator
 from models.stepwise import stepwise
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL

@@ -23,6 +23,7 @@ from const.corpora import CORPORA
 from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from models.bert import Bert, BertClassifier, BertForPreTraining
 from models.decoder_only import DecoderOnlyTranslator
+from models.encoder_decoder import EncoderDecoder
 from models.recurrent import RecurrentTranslator
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
@@ -40,9 +41,7 @@ from utils.training.plan import Rank
 from utils.training.report import Sample, spread
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-Network = (
-    Transformer | RecurrentTranslator | DecoderOnlyTranslator | BertForPreTraining | BertClassifier | TransformerXL
-)
+Network = EncoderDecoder | BertForPreTraining | BertClassifier | TransformerXL
 
 _NETWORK: dict[str, tuple[type[Network], type]] = {
     "Transformer": (Transformer, TransformerConfig),
@@ -108,7 +107,7 @@ def _sizes(net: Network) -> dict[str, int]:
     match net:
         case Transformer(bert=Bert() as bert):  # one more row, for the token [MASK]
             return {"src_vocab": len(bert.embedding.weight) - 1, "tgt_vocab": len(net.tgt_embedding.weight)}
-        case Transformer() | RecurrentTranslator() | DecoderOnlyTranslator():
+        case EncoderDecoder():
             src, tgt = net.get_parameter("src_embedding.weight"), net.tgt_embedding.weight
             return {"src_vocab": len(src), "tgt_vocab": len(tgt)}
         case BertClassifier():

@@ -15,7 +15,9 @@ from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
 from layers.probe import recorded_calls, recorded_weights
 from models.decoder_only import DecoderOnlyTranslator
-from models.recurrent import EncoderDecoder, RecurrentTranslator
+from models.encoder_decoder import EncoderDecoder
+from models.recurrent import RecurrentTranslator
+from models.transformer import Transformer
 from utils.dataset.batch import padded
 from utils.search.constraint import NEVER, Searchable, StateT, next_log_probs
 from utils.search.request import Ids
@@ -92,7 +94,7 @@ def layer_guesses(model: EncoderDecoder, src: Sequence[int], tgt: Sequence[int])
     """
     device = next(model.parameters()).device
     pair = padded([src]).to(device), padded([tgt], bos=True)[:, :-1].to(device)
-    if isinstance(model, RecurrentTranslator):
+    if not isinstance(model, Transformer | DecoderOnlyTranslator):
         return model(*pair).float()
     with recorded_calls(model.decoder) as calls:
         model.hidden(*pair)
@@ -134,7 +136,7 @@ def attentions(model: EncoderDecoder) -> dict[Kind, list[Any]]:
     """
     if isinstance(model, RecurrentTranslator):
         return {"cross": [model.decoder]}
-    if isinstance(model, DecoderOnlyTranslator):
+    if not isinstance(model, Transformer):
         raise ValueError("a network without an encoder has no attention to the source alone: give a Transformer's run")
     encoder = [*([] if model.bert is None else model.bert.encoder), *model.encoder]
     decoder = [cast(DecoderBlock, block) for block in model.decoder]

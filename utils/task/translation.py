@@ -10,7 +10,7 @@ from typing import Any
 from config.model import BertConfig, TransformerConfig
 from config.search import SearchConfig
 from const.token import EOS
-from models.recurrent import EncoderDecoder
+from models.encoder_decoder import EncoderDecoder
 from models.transformer import Transformer
 from utils.command import Log, typed_command
 from utils.config import RecurrentTranslationConfig, TranslationConfig
