@@ -29,12 +29,7 @@ class Residual(nn.Module):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        dropout: float = 0.0,
-        norm_first: bool = True,
-        norm_eps: float = 1e-5,
-        norm: Norm = "layer",
+        self, d_model: int, dropout: float = 0.0, norm_first: bool = True, norm_eps: float = 1e-5, norm: Norm = "layer"
     ) -> None:
         super().__init__()
         self.norm = NORM[norm](d_model, norm_eps)

@@ -1,7 +1,7 @@
 """The Transformer for translation, Vaswani et al. 2017, Figure 1."""
 
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -73,20 +73,12 @@ class Transformer(EncoderDecoder):
             self.src_positions = self._positions()
         self.tgt_positions = self._positions()
         rotary = c.positions == "rotary"  # of self-attention alone
+        around: Any = {"d_model": c.d_model, "dropout": c.dropout, "norm_first": c.norm_first, "norm": c.norm}
         self.encoder = nn.ModuleList(
-            EncoderBlock(self._attention(rotary), self._feed_forward(), c.d_model, c.dropout, c.norm_first, norm=c.norm)
-            for _ in range(c.n_encoder_layers)
+            EncoderBlock(self._attention(rotary), self._feed_forward(), **around) for _ in range(c.n_encoder_layers)
         )
         self.decoder = nn.ModuleList(
-            DecoderBlock(
-                self._attention(rotary),
-                self._attention(),
-                self._feed_forward(),
-                c.d_model,
-                c.dropout,
-                c.norm_first,
-                norm=c.norm,
-            )
+            DecoderBlock(self._attention(rotary), self._attention(), self._feed_forward(), **around)
             for _ in range(c.n_decoder_layers)
         )
         # with norm last, every block ends with a norm already
