@@ -95,8 +95,8 @@ class Transformer(EncoderDecoder):
     def _positions(self) -> nn.Module:
         if self.config.positions in ("rotary", "none"):
             return NoPositionalEncoding(self.config.dropout)
-        kind = {"sinusoidal": SinusoidalPositionalEncoding, "learned": LearnedPositionalEncoding}
-        return kind[self.config.positions](self.config.d_model, self.config.max_length, self.config.dropout)
+        encoding = {"sinusoidal": SinusoidalPositionalEncoding, "learned": LearnedPositionalEncoding}
+        return encoding[self.config.positions](self.config.d_model, self.config.max_length, self.config.dropout)
 
     def _attention(self, rotary: bool = False) -> MultiHeadAttention:
         c = self.config
