@@ -1,4 +1,4 @@
-"""The architectures: translators (Transformer, recurrent network), the BERT and its classifier, the Transformer-XL."""
+"""The architectures: translators (Transformer, recurrent, decoder-only), BERT and its classifier, Transformer-XL."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -7,6 +7,9 @@ from typing import ClassVar, Literal
 from config.bound import Config, bounded
 
 Activation = Literal["relu", "gelu", "mish", "swish"]
+FeedForwardActivation = Literal[Activation, "swiglu"]
+Norm = Literal["layer", "rms"]
+Tie = Literal["none", "target", "all"]
 Initialisation = Literal["unit_variance", "xavier_uniform"]
 
 
@@ -98,8 +101,10 @@ class TransformerConfig(Architecture):
         n_encoder_layers: depth of the encoder; on top of a BERT, if there is one.
         n_decoder_layers: depth of the decoder.
         dropout: probability of dropping a component of embeddings, sub-layer outputs and feed-forward insides.
+        norm: layer: to mean 0 and variance 1, as in the paper; rms: only divided by the root mean square.
         norm_first: norm before each sub-layer (True) or after it, as in the paper (False).
-        activation: non-linearity of the feed-forward layers.
+        activation: non-linearity of the feed-forward layers; swiglu: a gate, with an inner width of about ⅔ d_ff, so
+            that there are as many weights.
         positions: sinusoid of the paper, a learned table, rotary: every self-attention turns queries and keys; or none.
         scale_attention: scores divided by √K, as in the paper, or not.
         scale_embedding: token embeddings times √D, as in the paper, or not.
@@ -119,16 +124,17 @@ class TransformerConfig(Architecture):
     dropout: float = bounded(0.1, ge=0, lt=1)
     attention_dropout: float = bounded(0.0, ge=0, lt=1)
     norm_first: bool = True
-    activation: Activation = "relu"
+    activation: FeedForwardActivation = "relu"
     positions: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
     max_length: int = bounded(256, ge=2)
     initialisation: Initialisation = "unit_variance"
-    tie: Literal["none", "target", "all"] = "all"
+    tie: Tie = "all"
     fused: bool = True
     bert: BertConfig | None = None
     init_encoder: Path | None = None
     scale_attention: bool = True
     scale_embedding: bool = True
+    norm: Norm = "layer"
 
     def check(self) -> None:
         """Refuse an encoder without layers, unless a BERT has some of its own."""
@@ -166,7 +172,35 @@ class RecurrentConfig(Architecture):
     d_hidden: int = bounded(1000, ge=1)
     dropout: float = bounded(0.1, ge=0, lt=1)
     max_length: int = bounded(256, ge=2)
-    tie: Literal["none", "target", "all"] = "all"
+    tie: Tie = "all"
+
+
+@dataclass(frozen=True)
+class DecoderOnlyConfig(Architecture):
+    """The architecture of a translator without an encoder; the defaults have about the size of Vaswani et al.'s base.
+
+    Args:
+        dropout: probability of dropping a component of embeddings, sub-layer outputs and feed-forward insides.
+        activation: non-linearity of the feed-forward layers; swiglu: a gate, with an inner width of about ⅔ d_ff.
+        norm: layer: to mean 0 and variance 1; rms: only divided by the root mean square. Before each sub-layer.
+        max_length: longest source and longest target in tokens, </s> included.
+    """
+
+    free: ClassVar[frozenset[str]] = Architecture.free | {"max_length"}
+    init_encoder: ClassVar[None] = None  # there is no BERT in it
+    positions: ClassVar[str] = "rotary"
+
+    d_model: int = bounded(512, ge=2)
+    n_heads: int = bounded(8, ge=1)
+    d_ff: int = bounded(2048, ge=1)
+    n_layers: int = bounded(14, ge=1)
+    dropout: float = bounded(0.1, ge=0, lt=1)
+    attention_dropout: float = bounded(0.0, ge=0, lt=1)
+    activation: FeedForwardActivation = "relu"
+    norm: Norm = "layer"
+    max_length: int = bounded(256, ge=2)
+    tie: Tie = "all"
+    fused: bool = True
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from config.model import Norm
 from layers.feed_forward import FeedForward
 from layers.multi_head_attention import KeyValue, MultiHeadAttention
 from layers.residual import Residual
 
 
 class DecoderBlock(nn.Module):
-    """One of the N layers of a decoder; `dropout`, `norm_first` and `norm_eps` are as for `Residual`."""
+    """One of the N layers of a decoder; `dropout` and what follows are as for `Residual`."""
 
     def __init__(
         self,
@@ -20,14 +21,15 @@ class DecoderBlock(nn.Module):
         dropout: float = 0.0,
         norm_first: bool = True,
         norm_eps: float = 1e-5,
+        norm: Norm = "layer",
     ) -> None:
         super().__init__()
         self.self_attention = self_attention
         self.cross_attention = cross_attention
         self.feed_forward = feed_forward
-        self.around_self = Residual(d_model, dropout, norm_first, norm_eps)
-        self.around_cross = Residual(d_model, dropout, norm_first, norm_eps)
-        self.around_feed = Residual(d_model, dropout, norm_first, norm_eps)
+        self.around_self = Residual(d_model, dropout, norm_first, norm_eps, norm)
+        self.around_cross = Residual(d_model, dropout, norm_first, norm_eps, norm)
+        self.around_feed = Residual(d_model, dropout, norm_first, norm_eps, norm)
 
     def forward(
         self,

@@ -7,13 +7,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from config.model import Norm
 from layers.feed_forward import FeedForward
 from layers.multi_head_attention import MultiHeadAttention
 from layers.residual import Residual
 
 
 class EncoderBlock(nn.Module):
-    """One of the N layers of an encoder; `dropout`, `norm_first` and `norm_eps` are as for `Residual`."""
+    """One of the N layers of an encoder; `dropout` and what follows are as for `Residual`."""
 
     def __init__(
         self,
@@ -23,12 +24,13 @@ class EncoderBlock(nn.Module):
         dropout: float = 0.0,
         norm_first: bool = True,
         norm_eps: float = 1e-5,
+        norm: Norm = "layer",
     ) -> None:
         super().__init__()
         self.self_attention = self_attention
         self.feed_forward = feed_forward
-        self.around_self = Residual(d_model, dropout, norm_first, norm_eps)
-        self.around_feed = Residual(d_model, dropout, norm_first, norm_eps)
+        self.around_self = Residual(d_model, dropout, norm_first, norm_eps, norm)
+        self.around_feed = Residual(d_model, dropout, norm_first, norm_eps, norm)
 
     def forward(
         self,

@@ -28,7 +28,7 @@ _FEW_ROWS = 32  # so many attend on a CPU in single precision in less time than 
 _SMALL = 2**18  # multiplications in single precision that take less time than oneDNN takes to begin
 # of torch, but private: where a version lacks one, F.linear computes
 _OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
-_KNOWN = {MultiHeadAttention, FeedForward, Residual, nn.LayerNorm}  # what `PackedDecoderBlock` replaces
+_KNOWN = {MultiHeadAttention, FeedForward, Residual, nn.LayerNorm, nn.RMSNorm}  # what `PackedDecoderBlock` replaces
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -41,14 +41,14 @@ def packed(module: ModuleT, dtype: torch.dtype, int8: bool = False) -> ModuleT:
     all the rest computes the same is for models/stepwise.py to find out. `dtype` is as for `PackedLinear`; int8: with
     `Int8Linear`.
     """
-    kind = Int8Linear if int8 else PackedLinear
+    layer = Int8Linear if int8 else PackedLinear
     linears = (part for part in module.modules() if isinstance(part, nn.Linear))
-    twin = copy.deepcopy(module, {id(linear): kind(linear, dtype) for linear in linears})
+    twin = copy.deepcopy(module, {id(linear): layer(linear, dtype) for linear in linears})
     known = {name: cast(DecoderBlock, part) for name, part in module.named_modules() if name and _is_known(part)}
     _fuse_relu(twin)
     for name, part in known.items():
-        block = cast(DecoderBlock, twin.get_submodule(name))
-        twin.set_submodule(name, packed_block(block, part.self_attention, dtype, kind))
+        projections = layer(_query_key_value(part.self_attention), dtype)
+        twin.set_submodule(name, PackedDecoderBlock(cast(DecoderBlock, twin.get_submodule(name)), projections))
     return twin.eval()
 
 
@@ -67,7 +67,7 @@ def _unchanged(x: Tensor) -> Tensor:
 def _is_known(part: nn.Module) -> bool:
     layers = list(part.children())
     layers += [layer.norm for layer in layers if isinstance(layer, Residual)]
-    if type(part) is not DecoderBlock or {type(layer) for layer in layers} != _KNOWN:
+    if type(part) is not DecoderBlock or not {type(layer) for layer in layers} <= _KNOWN:
         return False
     return part.self_attention.score_bias is part.cross_attention.score_bias is None
 
@@ -187,7 +187,7 @@ class PackedDecoderBlock(DecoderBlock):
         self._turn = None if own.rotary is None else own.rotary.forward
         around = block.around_self, block.around_cross, block.around_feed
         nothing: list[Callable[[Tensor], Tensor]] = [_unchanged] * len(around)
-        norms = [_normalised(each.norm) for each in around]
+        norms = [_normalised(residual.norm) for residual in around]
         self._before, self._after = (norms, nothing) if block.around_self.norm_first else (nothing, norms)
 
     def forward(
@@ -201,15 +201,15 @@ class PackedDecoderBlock(DecoderBlock):
         """Process one more target position in fewer operations; several as `DecoderBlock` does."""
         if past is None or x.size(1) > 1:
             return super().forward(x, source, mask, source_mask, past)
-        three, write_self, look, write_source, widen, narrow = self._products
-        attend_self, attend_source, bend = self._functions
-        before_self, before_source, before_feed = self._before
-        after_self, after_source, after_feed = self._after
+        project_self, write_self, query_cross, write_cross, widen, narrow = self._products
+        attend_self, attend_cross, activate = self._functions
+        before_self, before_cross, before_feed = self._before
+        after_self, after_cross, after_feed = self._after
         n_rows, (n_sentences, n_heads, _, width) = len(x), source.key.shape
         x = x[:, 0]
 
         # Q above K above V are three times as many heads
-        heads = three(before_self(x)).view(n_rows, 3 * n_heads, 1, width)
+        heads = project_self(before_self(x)).view(n_rows, 3 * n_heads, 1, width)
         if n_rows <= _FEW_ROWS and x.device.type == "cpu":
             heads = heads.float()
         if past.key.dtype != heads.dtype:  # where rows came or went
@@ -218,30 +218,28 @@ class PackedDecoderBlock(DecoderBlock):
         if self._turn is not None:
             query, key = self._turn(heads[:, : 2 * n_heads], past.key.size(2)).chunk(2, 1)
         past = past.append(KeyValue(key, value))
-        x = after_self(x + write_self(attend_self(query, *past)[0].view(n_rows, -1)))
+        x = after_self(x + write_self(attend_self(query, *past, mask)[0].view(n_rows, -1)))
 
-        beams = look(before_source(x)).view(n_sentences, -1, n_heads, width).transpose(1, 2)
-        seen = attend_source(beams, *source, source_mask)[0].transpose(1, 2).reshape(n_rows, -1)
-        x = after_source(x + write_source(seen))
+        beams = query_cross(before_cross(x)).view(n_sentences, -1, n_heads, width).transpose(1, 2)
+        seen = attend_cross(beams, *source, source_mask)[0].transpose(1, 2).reshape(n_rows, -1)
+        x = after_cross(x + write_cross(seen))
 
-        x = after_feed(x + narrow(bend(widen(before_feed(x)))))
+        x = after_feed(x + narrow(activate(widen(before_feed(x)))))
         return x[:, None], past
 
 
-def packed_block(
-    block: DecoderBlock, original: MultiHeadAttention, dtype: torch.dtype, kind: type[PackedLinear] = PackedLinear
-) -> PackedDecoderBlock:
-    """Pack a block whose layers are already packed, as this kind, and which is not to be used afterwards.
-
-    `original` is its self-attention before it was packed.
-    """
-    projections = (original.query, original.key_value)
-    joint = nn.Linear(original.query.in_features, sum(linear.out_features for linear in projections), device="meta")
-    joint.weight = nn.Parameter(torch.cat([linear.weight.detach() for linear in projections]))
-    joint.bias = nn.Parameter(torch.cat([linear.bias.detach() for linear in projections]))
-    return PackedDecoderBlock(block, kind(joint, dtype))
+def _query_key_value(attention: MultiHeadAttention) -> nn.Linear:
+    """Return one layer for the three projections of an attention that is not packed."""
+    parts = attention.query, attention.key_value
+    joint = nn.Linear(attention.query.in_features, sum(part.out_features for part in parts), device="meta")
+    joint.weight = nn.Parameter(torch.cat([part.weight.detach() for part in parts]))
+    joint.bias = nn.Parameter(torch.cat([part.bias.detach() for part in parts]))
+    return joint
 
 
-def _normalised(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
-    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
-    return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
+def _normalised(norm: nn.LayerNorm | nn.RMSNorm) -> Callable[[Tensor], Tensor]:
+    shape, weight, eps = norm.normalized_shape, norm.weight, norm.eps
+    if isinstance(norm, nn.RMSNorm):
+        return lambda x: torch.rms_norm(x, shape, weight, eps)
+    bias = norm.bias
+    return lambda x: torch.layer_norm(x, shape, weight, bias, cast(float, eps))

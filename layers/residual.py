@@ -5,7 +5,13 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from config.model import Norm
 from layers.dropout import Dropout
+
+NORM: dict[Norm, type[nn.LayerNorm] | type[nn.RMSNorm]] = {
+    "layer": nn.LayerNorm,  # (x - mean) / √(variance + ε) · γ + β, Ba et al. 2016
+    "rms": nn.RMSNorm,  # x / √(mean of x² + ε) · γ, Zhang & Sennrich 2019
+}
 
 
 class Residual(nn.Module):
@@ -18,12 +24,15 @@ class Residual(nn.Module):
         d_model: width.
         dropout: probability of dropping a component of f's output.
         norm_first: norm before the sub-layer (True) or after it (False).
-        norm_eps: added to the variance before the norm divides by its square root.
+        norm_eps: ε of the norm.
+        norm: which one.
     """
 
-    def __init__(self, d_model: int, dropout: float = 0.0, norm_first: bool = True, norm_eps: float = 1e-5) -> None:
+    def __init__(
+        self, d_model: int, dropout: float = 0.0, norm_first: bool = True, norm_eps: float = 1e-5, norm: Norm = "layer"
+    ) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(d_model, norm_eps)
+        self.norm = NORM[norm](d_model, norm_eps)
         self.dropout = Dropout(dropout)
         self.norm_first = norm_first
 

@@ -17,8 +17,8 @@ from layers.additive_attention import AdditiveAttention
 from layers.dropout import Dropout
 from layers.mask import padding_mask
 from layers.token_embedding import TokenEmbedding
-from models.transformer import Transformer
-from models.weight import initialise, tie
+from models.encoder_decoder import EncoderDecoder
+from models.weight import initialise
 
 
 class RecurrentState(NamedTuple):
@@ -75,8 +75,8 @@ class RecurrentDecoder(nn.Module):
         return output, torch.stack(weights, 1)[:, None], state._replace(hidden=hidden)
 
 
-class RecurrentTranslator(nn.Module):
-    """Source ids in, logits of the next target token out, by the methods of `Transformer`, of whose kind it is."""
+class RecurrentTranslator(EncoderDecoder):
+    """Source ids in, logits of the next target token out."""
 
     def __init__(self, config: RecurrentConfig, src_vocab: int, tgt_vocab: int) -> None:
         super().__init__()
@@ -89,18 +89,7 @@ class RecurrentTranslator(nn.Module):
         self.output = nn.Linear(c.d_model, tgt_vocab, bias=c.tie == "none")
         self.dropout = Dropout(c.dropout)
         initialise(self)  # recurrent layers have been by torch: ±1 / √G, uniformly
-        if c.tie != "none":
-            tie(self.tgt_embedding, self.output)
-        if c.tie == "all":
-            tie(self.tgt_embedding, self.src_embedding)
-
-    def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """Return the logits of the token after each target position; tgt begins with <s>, src ends with </s>."""
-        return self.output(self.hidden(src, tgt))
-
-    def hidden(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        """Return the decoder's output, from which `output` makes logits."""
-        return self._decode(tgt, self.start(src))[0]
+        self.tie(c.tie)
 
     def start(self, src: Int[Tensor, "N S"]) -> RecurrentState:
         """Encode N sources, ready for the first step, with one row each."""
@@ -111,14 +100,7 @@ class RecurrentTranslator(nn.Module):
         hidden = self.first(backward).tanh().to(memory.dtype)
         return RecurrentState(memory, self.decoder.attention.project(memory), padding_mask(src, PAD_ID)[:, 0], hidden)
 
-    def step(self, tokens: Int[Tensor, " R"], state: RecurrentState) -> tuple[Float[Tensor, "R V"], RecurrentState]:
-        """Append one token to each row; return the logits of the next one, and the new state."""
-        x, state = self._decode(tokens[:, None], state)
-        return self.output(x[:, 0]), state
-
-    def _decode(self, tgt: Int[Tensor, "R T"], state: RecurrentState) -> tuple[Float[Tensor, "R T D"], RecurrentState]:
+    def decode(self, tgt: Int[Tensor, "R T"], state: RecurrentState) -> tuple[Float[Tensor, "R T D"], RecurrentState]:
+        """Decode T more positions."""
         x, _, state = self.decoder(self.dropout(self.tgt_embedding(tgt)), state)
         return self.dropout(x), state
-
-
-EncoderDecoder = Transformer | RecurrentTranslator  # what can be trained and searched as a translator

@@ -6,7 +6,7 @@ are compared on the user's own network, and what differs is not used.
 
 import copy
 import warnings
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,9 +15,13 @@ from torch import Tensor
 from const.token import BOS_ID, PAD_ID
 from layers.mask import padding_mask
 from layers.packed import packed
+from models.encoder_decoder import EncoderDecoder
 from models.transformer import Transformer
 
-_POSITIONS, _FEW_POSITIONS = 12, 3  # compared of two sentences; few, where it must not take long
+NetworkT = TypeVar("NetworkT", bound=EncoderDecoder)
+
+_POSITIONS = 48  # compared of two sentences: more than an attention may see, if somebody has made it see fewer
+_FEW_STEPS = 3  # that follow them where it must not take long, and the others are decoded at once
 _EXACT, _ROUNDED = 1e-3, 0.1  # parts of the logits' norm that a difference may have, in single and in lower precision
 
 
@@ -47,29 +51,27 @@ class Recomputing(Transformer):
         """Read the sources."""
         return RecomputingState(self.encode(src), padding_mask(src, PAD_ID), src[:, :0])
 
-    def step(  # type: ignore[override]
-        self, tokens: Int[Tensor, " R"], state: RecomputingState
-    ) -> tuple[Float[Tensor, "R V"], RecomputingState]:
+    def step(self, tokens: Int[Tensor, " R"], state: RecomputingState) -> tuple[Float[Tensor, "R V"], RecomputingState]:
         """Decode everything up to the new token again."""
         state = state._replace(tokens=torch.cat([state.tokens, tokens[:, None]], 1))
         x, _ = self.decode(state.tokens, self.before(state.memory, state.mask))
         return self.output(x[:, -1]), state
 
 
-def stepwise(model: Transformer, dtype: torch.dtype, int8: bool = False, thorough: bool = False) -> Transformer:
+def stepwise(model: NetworkT, dtype: torch.dtype, int8: bool = False, thorough: bool = False) -> NetworkT:
     """Return a copy of a network to search with: packed, as it is, or recomputing, the first whose steps are right.
 
     Args:
         dtype: as `int8`, that of layers/packed.py.
-        thorough: compare more positions, and in single precision; for trainings and evaluations, which take long.
+        thorough: compare more steps, and in single precision; for trainings and evaluations, which take long.
     """
     own = copy.deepcopy(model).eval() if model.training else model
     rounded = int8 or dtype != torch.float32
-    positions = _POSITIONS if thorough else _FEW_POSITIONS
-    most = _EXACT if thorough or not rounded else _ROUNDED
+    n_steps = _POSITIONS if thorough else _FEW_STEPS
+    tolerance = _EXACT if thorough or not rounded else _ROUNDED
     try:
         twin = packed(model, dtype, int8)
-        reason = _difference(own, packed(model, torch.float32) if thorough and rounded else twin, positions, most)
+        reason = _difference(own, packed(model, torch.float32) if thorough and rounded else twin, n_steps, tolerance)
     except Exception as error:  # whatever edited layers raise that their packed copy does not know
         reason = f"{type(error).__name__}: {error}"
     if not reason:
@@ -79,11 +81,11 @@ def stepwise(model: Transformer, dtype: torch.dtype, int8: bool = False, thoroug
         said = f"layers/packed.py computes something else than the layers ({reason}), and is not used: that is slower"
         warnings.warn(said, stacklevel=3)
         return plain
-    said = (
-        f"the steps of this network are not its forward pass ({of_steps}): each step computes all again, which is slow"
-    )
-    warnings.warn(said, stacklevel=3)
-    return Recomputing.of(own)
+    said = f"the steps of this network are not its forward pass ({of_steps})"
+    if not isinstance(own, Transformer):
+        raise ValueError(f"{said}: have `decode` of {type(own).__name__} compute the same when called for each token")
+    warnings.warn(f"{said}: each step computes all again, which is slow", stacklevel=3)
+    return cast(NetworkT, Recomputing.of(own))
 
 
 def _ids(n: int, vocab: int) -> Int[Tensor, "2 L"]:
@@ -92,21 +94,26 @@ def _ids(n: int, vocab: int) -> Int[Tensor, "2 L"]:
 
 
 @torch.no_grad()
-def _difference(own: Transformer, other: Transformer, positions: int, most: float) -> str:
-    """Return how the steps of `other` differ from the forward pass of `own`: nothing, if only by rounding."""
-    table = own.src_embedding if own.bert is None else own.bert.embedding
-    n, device = min(positions, own.config.max_length), own.output.weight.device
-    src, tgt = (_ids(n, len(part.weight)).to(device) for part in (table, own.output))
+def _difference(own: EncoderDecoder, other: EncoderDecoder, n_steps: int, tolerance: float) -> str:
+    """Return how the last steps of `other` differ from the forward pass of `own`: nothing, if only by rounding."""
+    bert = own.bert if isinstance(own, Transformer) else None
+    table = own.src_embedding if bert is None else bert.embedding
+    longest = min(own.config.max_length, *([] if bert is None else [bert.config.max_length]), _POSITIONS)
+    device = own.output.weight.device
+    n_before = max(0, longest - n_steps)
+    src, tgt = _ids(longest - n_before, len(table.weight)).to(device), _ids(longest, len(own.output.weight)).to(device)
     src[1, 2:], tgt[:, 0] = PAD_ID, BOS_ID
-    expected, found = own(src, tgt), []
+    expected, logits = own.output(own.hidden(src, tgt)[:, n_before:]), list[Tensor]()
     try:
-        state = other.start(src)
-        for tokens in tgt.t():
-            logits, state = other.step(tokens, state)
-            found.append(logits)
+        state: Any = other.start(src)
+        if n_before:
+            _, state = other.decode(tgt[:, :n_before], state)
+        for tokens in tgt[:, n_before:].t():
+            row, state = other.step(tokens, state)
+            logits.append(row)
     except Exception as error:  # the same: the network itself has computed
         return f"{type(error).__name__}: {error}"
-    apart, size = (torch.stack(found, 1) - expected).norm(), expected.norm()
-    if apart <= most * size or not size.isfinite():  # of a training that has diverged, nothing can be said
+    apart, size = (torch.stack(logits, 1) - expected).norm(), expected.norm()
+    if apart <= tolerance * size or not size.isfinite():  # of a training that has diverged, nothing can be said
         return ""
     return f"logits differ by {(apart / size).item():.1%}"

@@ -1,7 +1,7 @@
 """The Transformer for translation, Vaswani et al. 2017, Figure 1."""
 
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,11 +16,13 @@ from layers.feed_forward import FeedForward
 from layers.mask import causal_mask, padding_mask
 from layers.multi_head_attention import KeyValue, MultiHeadAttention
 from layers.positional_encoding import LearnedPositionalEncoding, NoPositionalEncoding, SinusoidalPositionalEncoding
+from layers.residual import NORM
 from layers.rotary_embedding import RotaryEmbedding
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
 from models.bert import Bert
-from models.weight import initialise, tie
+from models.encoder_decoder import EncoderDecoder
+from models.weight import initialise
 
 _SLICE = 1024  # positions that keep a CPU busy
 
@@ -50,7 +52,7 @@ class TransformerState(NamedTuple):
         return TransformerState(source, source_mask, tuple(kv.select(rows.flatten()) for kv in self.past))
 
 
-class Transformer(nn.Module):
+class Transformer(EncoderDecoder):
     """Source ids in, logits of the next target token out; both vocabularies are given by their sizes."""
 
     def __init__(self, config: TransformerConfig, src_vocab: int, tgt_vocab: int) -> None:
@@ -71,25 +73,21 @@ class Transformer(nn.Module):
             self.src_positions = self._positions()
         self.tgt_positions = self._positions()
         rotary = c.positions == "rotary"  # of self-attention alone
+        around: Any = {"d_model": c.d_model, "dropout": c.dropout, "norm_first": c.norm_first, "norm": c.norm}
         self.encoder = nn.ModuleList(
-            EncoderBlock(self._attention(rotary), self._feed_forward(), c.d_model, c.dropout, c.norm_first)
-            for _ in range(c.n_encoder_layers)
+            EncoderBlock(self._attention(rotary), self._feed_forward(), **around) for _ in range(c.n_encoder_layers)
         )
         self.decoder = nn.ModuleList(
-            DecoderBlock(
-                self._attention(rotary), self._attention(), self._feed_forward(), c.d_model, c.dropout, c.norm_first
-            )
+            DecoderBlock(self._attention(rotary), self._attention(), self._feed_forward(), **around)
             for _ in range(c.n_decoder_layers)
         )
         # with norm last, every block ends with a norm already
-        self.encoder_norm = nn.LayerNorm(c.d_model) if c.norm_first else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(c.d_model) if c.norm_first else nn.Identity()
+        self.encoder_norm, self.decoder_norm = (
+            NORM[c.norm](c.d_model, 1e-5) if c.norm_first else nn.Identity() for _ in range(2)
+        )
         self.output = nn.Linear(c.d_model, tgt_vocab, bias=c.tie == "none")
         initialise(self, c.initialisation)
-        if c.tie != "none":
-            tie(self.tgt_embedding, self.output)
-        if c.tie == "all":
-            tie(self.tgt_embedding, self.src_embedding)
+        self.tie(c.tie)
         if c.bert is not None:  # initialised as a BERT is; its vocabulary has one more token at the end, [MASK]
             self.bert = Bert(replace(c.bert, fused=c.fused), src_vocab + 1)
             self.register_load_state_dict_pre_hook(_name_bert)  # type: ignore[no-untyped-call]  # of torch
@@ -97,8 +95,8 @@ class Transformer(nn.Module):
     def _positions(self) -> nn.Module:
         if self.config.positions in ("rotary", "none"):
             return NoPositionalEncoding(self.config.dropout)
-        kind = {"sinusoidal": SinusoidalPositionalEncoding, "learned": LearnedPositionalEncoding}
-        return kind[self.config.positions](self.config.d_model, self.config.max_length, self.config.dropout)
+        encoding = {"sinusoidal": SinusoidalPositionalEncoding, "learned": LearnedPositionalEncoding}
+        return encoding[self.config.positions](self.config.d_model, self.config.max_length, self.config.dropout)
 
     def _attention(self, rotary: bool = False) -> MultiHeadAttention:
         c = self.config
@@ -109,13 +107,6 @@ class Transformer(nn.Module):
     def _feed_forward(self) -> FeedForward:
         c = self.config
         return FeedForward(c.d_model, c.d_ff, c.activation, c.dropout)
-
-    def forward(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """Return the logits of the token after each target position; tgt begins with <s>, src ends with </s>.
-
-        A training calls `hidden` instead, and its loss (utils/training/loss.py) applies `output`, slice by slice.
-        """
-        return self.output(self.hidden(src, tgt))
 
     def hidden(self, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         """Return the decoder's output, from which `output` makes logits."""
@@ -145,7 +136,9 @@ class Transformer(nn.Module):
         hides it from them.
         """
         begin, length = state.past[0].key.size(2) if state.past else 0, tgt.size(1)
-        mask = causal_mask(length, begin + length, tgt.device) if length > 1 else None
+        # a step attends to all before it, unless `causal_mask` says otherwise
+        hides = length > 1 or not causal_mask(1, begin + 1).all()
+        mask = causal_mask(length, begin + length, tgt.device) if hides else None
         x = self.tgt_positions(self.tgt_embedding(tgt), start=begin)
         past = []
         for i, block in enumerate(self.decoder):
@@ -172,11 +165,6 @@ class Transformer(nn.Module):
             slices.append(F.pad(memory, (0, 0, 0, src.size(1) - longest)))
             begin = end
         return torch.cat(slices)
-
-    def step(self, tokens: Int[Tensor, " R"], state: TransformerState) -> tuple[Float[Tensor, "R V"], TransformerState]:
-        """Append one token to each row; return the logits of the next one, and the new state."""
-        x, state = self.decode(tokens[:, None], state)
-        return self.output(x[:, 0]), state
 
 
 def _name_bert(_net: nn.Module, state: dict[str, Tensor], prefix: str, *_rest: object) -> None:

@@ -17,7 +17,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from config.data import CleanConfig, DataConfig, LabelledConfig
-from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig, TransformerXLConfig
+from config.model import (
+    BertConfig,
+    ClassifierConfig,
+    DecoderOnlyConfig,
+    RecurrentConfig,
+    TransformerConfig,
+    TransformerXLConfig,
+)
 from config.reader import read, settings_from_options, settings_of
 from config.search import SearchConfig
 from config.training import OptimizerConfig, TranslationTrainingConfig
@@ -30,6 +37,7 @@ from utils.config import (
     CONFIG_TYPES,
     AnyConfig,
     ClassificationConfig,
+    DecoderOnlyTranslationConfig,
     LanguageConfig,
     MaskedLanguageConfig,
     RecurrentTranslationConfig,
@@ -93,6 +101,7 @@ GOLDEN = {
     "multi30k_de_en_rnn": ("recurrent_translation", "multi30k_tok de en", True, 2_618_744),
     "multi30k_de_en_words": ("translation", "multi30k_tok de en", False, 10_156_864),
     "multi30k_en_de": ("translation", "multi30k_tok en de", True, 2_605_568),
+    "multi30k_en_de_decoder_only": ("decoder_only_translation", "multi30k_tok en de", True, 2_605_056),
     "tanaka_10k_ja_en": ("translation", "tanaka ja en", False, 7_596_288),
     "tanaka_en_ja": ("translation", "tanaka en ja", True, 7_066_624),
     "tanaka_en_ja_bpe": ("translation", "tanaka en ja", False, 13_524_800),
@@ -130,6 +139,7 @@ _FILES = [Path(f"/{i}.txt") for i in range(6)]
 OF_EVERY_TASK: list[AnyConfig] = [
     TranslationConfig(model=TransformerConfig(bert=BertConfig(n_layers=3), init_encoder=Path("a"), tie="target")),
     RecurrentTranslationConfig(model=RecurrentConfig(d_hidden=7)),
+    DecoderOnlyTranslationConfig(model=DecoderOnlyConfig(n_layers=7)),
     MaskedLanguageConfig(name="都"),
     LanguageConfig(name="都"),
     ClassificationConfig(data=LabelledConfig(*_FILES), model=ClassifierConfig(d_model=16, init_encoder=Path("a"))),
@@ -173,6 +183,7 @@ FREE = {"dropout": 0.5, "attention_dropout": 0.4, "fused": False}  # what no wei
                 TransformerConfig(32, 4, 64, 1, 1, 0.0, 0.0, False, "gelu", "learned", 48, tie="none"),
                 scale_attention=False,
                 scale_embedding=False,
+                norm="rms",
             ),
         ),
         (

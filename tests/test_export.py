@@ -125,6 +125,7 @@ def any_pieces(draw: random.Random, *lengths: int) -> list[list[int]]:
         {"positions": "learned", "tie": "none", "activation": "gelu"},
         {"positions": "rotary", "n_encoder_layers": 2},
         {"activation": "swish", "n_encoder_layers": 2},
+        {"activation": "swiglu", "norm": "rms"},
     ],
     ids=str,
 )
@@ -733,7 +734,9 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
 
     for changed in ({"scale_attention": False}, {"scale_embedding": False}, {"positions": "none"}):
         folder = run(tmp_path / "unscaled", replace(MODEL, **changed))
-        assert "always scales attention and embeddings and has positions: export to safe" in complaint(folder, *to)
+        assert "always scales attention and embeddings and has sinusoidal, learned, rotary positions: " in complaint(
+            folder, *to
+        )
     assert "is of task language, but only Transformers that translate can be exported" in complaint(language, *to)
     assert "no activation mish" in complaint(mish, *to)
     assert "quantization=int4" in complaint(folders[0], *to, "--quantization", "int4")

@@ -207,7 +207,7 @@ def test_its_run_is_found_loaded_and_translated_with_as_any(folder: Path, tmp_pa
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert EOS.replace("<", "\\u003c").replace(">", "\\u003e") in page
     assert '"kind":"encoder"' not in page
-    with pytest.raises(ValueError, match=r"is a recurrent network: give the run of a Transformer"):
+    with pytest.raises(ValueError, match=r"is of task recurrent_translation: give the run of a Transformer"):
         show_explanation(run, translator, TEXT.src[0], tmp_path / "e.html")
 
 
@@ -220,7 +220,7 @@ def test_as_safetensors_it_says_the_same_and_what_is_for_transformers_refuses_it
     assert loaded(ids, ids).equal(run.model(ids, ids))
     with pytest.raises(ValueError, match=r"is of task recurrent_translation, but only Transformers .*: give --to safe"):
         export(folder, "ctranslate2", tmp_path / "ctranslate2")
-    with pytest.raises(ValueError, match=r"is a recurrent network: give the run of a Transformer$"):
+    with pytest.raises(ValueError, match=r"is of task recurrent_translation: give the run of a Transformer$"):
         _ = run.transformer
     muon = replace(CONFIG, optimizer=OptimizerConfig(kind="muon"))
     with pytest.raises(ValueError, match=r"optimizer\.kind=muon is for a Transformer's blocks: give --optimizer\.kind"):

@@ -57,7 +57,7 @@ FUSED = {
 PACKED = [  # in a dozen architectures everything is met that there is
     replace(config, activation=activation, fused=fused)
     for config, (activation, fused) in zip(TIED.values(), cycle(product(ACTIVATION, (True, False))), strict=False)
-]
+] + [replace(TINY, activation="swiglu", norm="rms")]
 
 norms, tied, fused_or_not = (
     pytest.mark.parametrize("config", configs.values(), ids=configs.keys()) for configs in (NORMS, TIED, FUSED)

@@ -19,7 +19,14 @@ from config.data import (
     StreamConfig,
     TokenizerConfig,
 )
-from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig, TransformerXLConfig
+from config.model import (
+    BertConfig,
+    ClassifierConfig,
+    DecoderOnlyConfig,
+    RecurrentConfig,
+    TransformerConfig,
+    TransformerXLConfig,
+)
 from config.reader import Settings, read, settings_from_file, without_removed
 from config.search import SearchConfig
 from config.training import CheckpointConfig, OptimizerConfig, TrainingConfig, TranslationTrainingConfig
@@ -97,6 +104,14 @@ class RecurrentTranslationConfig(TranslationConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DecoderOnlyTranslationConfig(TranslationConfig):
+    """All settings of the run of a translator without an encoder."""
+
+    task: Literal["decoder_only_translation"] = "decoder_only_translation"  # type: ignore[assignment]
+    model: DecoderOnlyConfig = field(default_factory=DecoderOnlyConfig)  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, kw_only=True)
 class MaskedLanguageConfig(RunConfig):
     """All settings of a BERT's run."""
 
@@ -131,7 +146,12 @@ class ClassificationConfig(RunConfig):
 
 
 AnyConfig = (
-    TranslationConfig | RecurrentTranslationConfig | MaskedLanguageConfig | LanguageConfig | ClassificationConfig
+    TranslationConfig
+    | RecurrentTranslationConfig
+    | DecoderOnlyTranslationConfig
+    | MaskedLanguageConfig
+    | LanguageConfig
+    | ClassificationConfig
 )
 CONFIG_TYPES: dict[str, type[AnyConfig]] = {config_type.task: config_type for config_type in get_args(AnyConfig)}
 

@@ -14,14 +14,16 @@ from config.data import primary_language
 from config.model import BertConfig, TransformerConfig
 from config.search import SamplingConfig, SearchConfig
 from config.training import InferencePrecision
-from layers.packed import packed
 from models.bert import BertClassifier, BertForPreTraining
-from models.recurrent import EncoderDecoder, RecurrentTranslator
+from models.decoder_only import DecoderOnlyTranslator
+from models.encoder_decoder import EncoderDecoder
+from models.recurrent import RecurrentTranslator
 from models.stepwise import stepwise
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from utils.config import (
     ClassificationConfig,
+    DecoderOnlyTranslationConfig,
     LanguageConfig,
     MaskedLanguageConfig,
     RecurrentTranslationConfig,
@@ -90,7 +92,7 @@ class Run(NamedTuple):
     def transformer(self) -> Transformer:
         """The network, where it has to be a Transformer."""
         if not isinstance(self.model, Transformer):
-            raise ValueError(f"{self.folder} is a recurrent network: give the run of a Transformer")
+            raise ValueError(f"{self.folder} is of task {self.config.task}: give the run of a Transformer")
         return self.model
 
     def translator(self, search: SearchConfig | None = None, precision: InferencePrecision = "auto") -> Translator:
@@ -102,6 +104,8 @@ def build_network(config: TranslationConfig, src_vocab: int, tgt_vocab: int) -> 
     """Build the network that the settings of a translator describe."""
     if isinstance(config, RecurrentTranslationConfig):
         return RecurrentTranslator(config.model, src_vocab, tgt_vocab)
+    if isinstance(config, DecoderOnlyTranslationConfig):
+        return DecoderOnlyTranslator(config.model, src_vocab, tgt_vocab)
     return Transformer(config.model, src_vocab, tgt_vocab)
 
 
@@ -154,7 +158,7 @@ def build_translator(
                 "direction, and a --tag that both know"
             )
     require_precision(device, precision)
-    models = [_searched(run.model, *packing(precision, device, run.config.model.d_model), thorough) for run in runs]
+    models = [stepwise(run.model, *packing(precision, device, run.config.model.d_model), thorough) for run in runs]
     model: Searchable[Any] = models[0] if len(models) == 1 else Ensemble(models)
     return Translator(
         model,
@@ -167,12 +171,6 @@ def build_translator(
         sampling,
         minimum_bayes_risk,
     )
-
-
-def _searched(model: EncoderDecoder, dtype: torch.dtype, int8: bool, thorough: bool) -> Searchable[Any]:
-    if isinstance(model, Transformer):
-        return stepwise(model, dtype, int8, thorough)
-    return packed(model, dtype, int8)
 
 
 class Trained(NamedTuple, Generic[RunConfigT, VocabularyT, NetT]):

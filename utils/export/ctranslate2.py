@@ -17,16 +17,17 @@ from torch import Tensor, nn
 
 from config.data import primary_language
 from const.corpora import VERSION
-from const.token import BOS, EOS, UNK
+from const.token import BOS, EOS, EOS_ID, UNK
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
 from layers.positional_encoding import LearnedPositionalEncoding, SinusoidalPositionalEncoding, sinusoid
 from models.transformer import Transformer
 from utils.command import needing_group, page_template
-from utils.export import CARD, EXPORTED
-from utils.export.engine import TranslatorSettings
+from utils.export import CARD, COMPARED, EXPORTED, refuse_difference
+from utils.export.engine import CTranslate2Model, TranslatorSettings
 from utils.file import read_json, write_json, write_text
 from utils.load import Run
+from utils.search.forced import token_log_probs
 from utils.text.language import language_name
 from utils.text.tokenizer import SentencePieceTokenizer, TokenizerPair, every_token
 from utils.text.words import WORDS
@@ -36,6 +37,8 @@ with needing_group("export"):
 
 QUANTIZATIONS: tuple[str, ...] = model_spec.ACCEPTED_MODEL_TYPES  # int8, float16 ...; float32 leaves weights unchanged
 _ACTIVATION = {name: common_spec.Activation[name.upper()] for name in ("relu", "gelu", "swish")}
+_POSITIONS = "sinusoidal", "learned", "rotary"
+_ACTIVATION["swiglu"] = _ACTIVATION["swish"]  # and a gate
 
 
 def write_translator(run: Run, folder: Path, quantization: str | None) -> None:
@@ -68,6 +71,13 @@ def to_ctranslate2(
     """Write a model for `ctranslate2.Translator`, which takes and returns pieces, not text, into a folder."""
     if quantization not in (None, *QUANTIZATIONS):
         raise ValueError(f"quantization={quantization}: CTranslate2 supports {', '.join(QUANTIZATIONS)}")
+    with TemporaryDirectory() as exact:  # rounded weights would hide a small difference
+        _write(model, tokenizers, Path(exact), None)
+        _refuse_difference(model, tokenizers, Path(exact))
+    _write(model, tokenizers, folder, quantization)
+
+
+def _write(model: Transformer, tokenizers: TokenizerPair, folder: Path, quantization: str | None) -> None:
     spec = _specification(model)
     spec.register_source_vocabulary(every_token(tokenizers.src))
     spec.register_target_vocabulary(every_token(tokenizers.tgt))
@@ -75,6 +85,15 @@ def to_ctranslate2(
     spec.optimize(quantization=quantization)
     folder.mkdir(exist_ok=True)
     spec.save(str(folder))
+
+
+def _refuse_difference(model: Transformer, tokenizers: TokenizerPair, folder: Path) -> None:
+    n, first = min(COMPARED, model.config.max_length) - 1, EOS_ID + 1  # token that is no special one
+    source, target = ([i % (len(side) - first) + first for i in range(n)] for side in tokenizers)
+    (expected,) = token_log_probs(model, [source], [target])
+    refuse_difference(
+        "CTranslate2", expected, lambda: CTranslate2Model(folder, tokenizers, "cpu").log_probs([source], [target])[0]
+    )
 
 
 def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
@@ -85,10 +104,10 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
             "CTranslate2 does not support a BERT as encoder: export to safetensors, or export a run trained without "
             "model.bert"
         )
-    if not (config.scale_attention and config.scale_embedding) or config.positions == "none":
+    if not (config.scale_attention and config.scale_embedding) or config.positions not in _POSITIONS:
         raise ValueError(
-            "CTranslate2 always scales attention and embeddings and has positions: export to safetensors, or export a "
-            "run trained with them"
+            f"CTranslate2 always scales attention and embeddings and has {', '.join(_POSITIONS)} positions: export to "
+            "safetensors, or export a run trained with them"
         )
     if config.activation not in _ACTIVATION:
         raise ValueError(
@@ -99,6 +118,8 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
         "num_heads": config.n_heads,
         "pre_norm": config.norm_first,
         "activation": _ACTIVATION[config.activation],
+        "ffn_glu": config.activation == "swiglu",
+        "rms_norm": config.norm == "rms",
         # components of a head that turn; CTranslate2 pairs neighbours, as `RotaryEmbedding` does
         "rotary_dim": config.d_model // config.n_heads if config.positions == "rotary" else None,
     }
@@ -115,7 +136,7 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
         if config.positions != "rotary":
             table = positions.table.weight if isinstance(positions, LearnedPositionalEncoding) else positions.table
             side.position_encodings.encodings = array(cast(Tensor, table))
-        if isinstance(norm, nn.LayerNorm):
+        if not isinstance(norm, nn.Identity):
             _set_norm(array, side.layer_norm, norm)
     for theirs, ours in zip(spec.encoder.layer, cast(Sequence[EncoderBlock], model.encoder), strict=True):
         _set_block(array, theirs, ours)
@@ -128,6 +149,7 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
     if unused := array.unused():
         raise ValueError(f"CTranslate2 has no place for {unused[0]} of this network: export to safetensors")
     spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = BOS, EOS, UNK
+    spec.config.layer_norm_epsilon = 1e-5  # of every norm; by default that of an RMSNorm is another
     spec.config.decoder_start_token, spec.config.add_source_eos = BOS, True
     return spec
 
@@ -149,8 +171,10 @@ class _Arrays:
         return list(self._names.values())
 
 
-def _set_norm(array: _Arrays, theirs: common_spec.LayerNormSpec, ours: nn.LayerNorm) -> None:
-    theirs.gamma, theirs.beta = array(ours.weight), array(ours.bias)
+def _set_norm(array: _Arrays, theirs: common_spec.LayerNormSpec, ours: nn.LayerNorm | nn.RMSNorm) -> None:
+    theirs.gamma = array(ours.weight)
+    if isinstance(ours, nn.LayerNorm):
+        theirs.beta = array(ours.bias)
 
 
 def _set_linears(array: _Arrays, theirs: Sequence[common_spec.LinearSpec], *ours: Sequence[nn.Linear]) -> None:
@@ -170,7 +194,11 @@ def _set_block(
     attention, feed = ours.self_attention, ours.feed_forward
     _set_linears(array, theirs.self_attention.linear, (attention.query, attention.key_value), (attention.output,))
     _set_norm(array, theirs.self_attention.layer_norm, ours.around_self.norm)
-    _set_linears(array, [theirs.ffn.linear_0, theirs.ffn.linear_1], (feed.widen,), (feed.narrow,))
+    _set_linears(array, [theirs.ffn.linear_1], (feed.narrow,))
+    weights, biases = (np.split(array(part), feed.n_wide) for part in (feed.widen.weight, feed.widen.bias))
+    wide = [theirs.ffn.linear_0, *([theirs.ffn.linear_0_noact] if feed.n_wide > 1 else [])]
+    for spec, weight, bias in zip(wide, weights, biases, strict=True):
+        spec.weight, spec.bias = weight, bias
     _set_norm(array, theirs.ffn.layer_norm, ours.around_feed.norm)
 
 

@@ -5,6 +5,7 @@ all sines come before all cosines, in ours they alternate. Whatever reads or wri
 """
 
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from unicodedata import normalize
@@ -17,7 +18,7 @@ from const.token import BOS_ID, EOS, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK, UNK_ID
 from layers.positional_encoding import sinusoid
 from models.transformer import Transformer
 from utils.command import needing_group, page_template
-from utils.export import CARD
+from utils.export import CARD, COMPARED, refuse_difference
 from utils.export.hugging_face import CONFIG, TOKENIZER_CONFIG, WEIGHTS
 from utils.file import write_json, write_text
 from utils.load import Run
@@ -73,13 +74,14 @@ def write_pegasus(run: Run, folder: Path) -> None:
     }
     names = dict(zip(("pad_token", "unk_token", "bos_token", "eos_token"), SPECIAL_TOKENS, strict=True))
     (folder / WEIGHTS).write_bytes(save(dict(_weights(model)), metadata={"format": "pt"}))  # first: it may refuse
+    write_json(folder / CONFIG, settings | special)
+    _refuse_difference(model, folder)
     tokenizing = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": run.window,
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
     }
-    write_json(folder / CONFIG, settings | special)
     write_json(folder / "generation_config.json", generation | special)
     write_json(folder / TOKENIZER_CONFIG, tokenizing | names)
     write_text(folder / "tokenizer.json", _tokenizer(tokenizer))
@@ -87,11 +89,29 @@ def write_pegasus(run: Run, folder: Path) -> None:
     write_text(folder / CARD, card.render(facts, data=run.config.data, window=run.window))
 
 
+@torch.no_grad()
+def _refuse_difference(model: Transformer, folder: Path) -> None:
+    try:
+        from transformers import AutoModelForSeq2SeqLM
+    except ImportError:
+        warnings.warn("transformers is not installed, so nothing tells whether it computes the same", stacklevel=3)
+        return
+    ids = torch.arange(min(COMPARED, model.config.max_length))[None] % (len(model.output.weight) - 1) + 1
+
+    def compute() -> list[float]:
+        theirs = AutoModelForSeq2SeqLM.from_pretrained(folder)
+        return list(theirs(input_ids=ids, decoder_input_ids=ids).logits.flatten().tolist())
+
+    refuse_difference("transformers", model(ids, ids).flatten().tolist(), compute)
+
+
 def _representable(run: Run) -> SentencePieceTokenizer:
     """Refuse what neither Pegasus nor Marian can be; return the tokenizer of the sources."""
     c, tokenizer = run.transformer.config, run.tokenizers.src
-    needed = {"positions": "sinusoidal", "scale_attention": True, "tie": "all"}
+    needed = {"positions": "sinusoidal", "scale_attention": True, "tie": "all", "norm": "layer"}
     reasons = [f"{name}={value}, not {getattr(c, name)}" for name, value in needed.items() if getattr(c, name) != value]
+    if c.activation == "swiglu":
+        reasons = ["no feed-forward layer has a gate there"]
     if c.bert is not None:
         reasons = ["no BERT is an encoder there"]
     elif not reasons and isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.keeps_forms:

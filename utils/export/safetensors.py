@@ -7,14 +7,16 @@ weights in a quarter of the size, settings without paths of this machine, and a 
 import shutil
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import yaml
 
-from config.model import BertConfig, ClassifierConfig, RecurrentConfig, TransformerConfig, TransformerXLConfig
+from config.model import BertConfig
 from const.corpora import CORPORA
 from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from models.bert import Bert, BertClassifier, BertForPreTraining
+from models.decoder_only import DecoderOnlyTranslator
+from models.encoder_decoder import EncoderDecoder
 from models.recurrent import RecurrentTranslator
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
@@ -32,15 +34,10 @@ from utils.training.report import Sample, spread
 from utils.training.schedule import Rank
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-Network = Transformer | RecurrentTranslator | BertForPreTraining | BertClassifier | TransformerXL
+Network = EncoderDecoder | BertForPreTraining | BertClassifier | TransformerXL
 
-_NETWORK: dict[str, tuple[type[Network], type]] = {
-    "Transformer": (Transformer, TransformerConfig),
-    "RecurrentTranslator": (RecurrentTranslator, RecurrentConfig),
-    "BertForPreTraining": (BertForPreTraining, BertConfig),
-    "BertClassifier": (BertClassifier, ClassifierConfig),
-    "TransformerXL": (TransformerXL, TransformerXLConfig),
-}
+_NETWORKS = Transformer, RecurrentTranslator, DecoderOnlyTranslator, BertForPreTraining, BertClassifier, TransformerXL
+_NETWORK: dict[str, Any] = {network.__name__: network for network in _NETWORKS}
 _SPECIAL = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
 
 
@@ -74,8 +71,10 @@ def load_safetensors(folder: Path) -> Exported:
         facts = read_json(path)
         if facts["architecture"] not in _NETWORK:
             raise ValueError(f"architecture={facts['architecture']} is not one of {', '.join(_NETWORK)}")
-        network, config = _NETWORK[facts["architecture"]]
-        settings = {leaf.name: facts[leaf.name] for leaf in fields(config) if leaf.name != "init_encoder"}
+        network = _NETWORK[facts["architecture"]]
+        config = get_type_hints(network.__init__)["config"]
+        names = (leaf.name for leaf in fields(config))  # newer ones had their defaults
+        settings = {name: facts[name] for name in names if name in facts}
         if settings.get("bert"):
             settings["bert"] = BertConfig(**settings["bert"])
         sizes = {name: facts[name] for name in ("src_vocab", "tgt_vocab", "vocab", "n_classes") if name in facts}
@@ -95,7 +94,7 @@ def _sizes(net: Network) -> dict[str, int]:
     match net:
         case Transformer(bert=Bert() as bert):  # one more row, for the token [MASK]
             return {"src_vocab": len(bert.embedding.weight) - 1, "tgt_vocab": len(net.tgt_embedding.weight)}
-        case Transformer() | RecurrentTranslator():
+        case EncoderDecoder():
             src, tgt = net.get_parameter("src_embedding.weight"), net.tgt_embedding.weight
             return {"src_vocab": len(src), "tgt_vocab": len(tgt)}
         case BertClassifier():

@@ -14,7 +14,10 @@ from const.token import BOS, BOS_ID, PAD_ID
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
 from layers.probe import recorded_calls, recorded_weights
-from models.recurrent import EncoderDecoder, RecurrentTranslator
+from models.decoder_only import DecoderOnlyTranslator
+from models.encoder_decoder import EncoderDecoder
+from models.recurrent import RecurrentTranslator
+from models.transformer import Transformer
 from utils.dataset.batch import padded
 from utils.search.constraint import NEVER, Searchable, StateT, next_log_probs
 from utils.search.request import Ids
@@ -91,11 +94,12 @@ def layer_guesses(model: EncoderDecoder, src: Sequence[int], tgt: Sequence[int])
     """
     device = next(model.parameters()).device
     pair = padded([src]).to(device), padded([tgt], bos=True)[:, :-1].to(device)
-    if isinstance(model, RecurrentTranslator):
+    if not isinstance(model, Transformer | DecoderOnlyTranslator):
         return model(*pair).float()
     with recorded_calls(model.decoder) as calls:
         model.hidden(*pair)
-    return torch.cat([model.output(model.decoder_norm(x)).float() for _, (x, _past) in calls])
+    of_target = calls[-len(model.decoder) :]  # a network without an encoder has read the source by the same layers
+    return torch.cat([model.output(model.decoder_norm(x)).float() for _, (x, _past) in of_target])
 
 
 # Attention: what every layer and head looks at, given a source text and its translation.
@@ -132,6 +136,8 @@ def attentions(model: EncoderDecoder) -> dict[Kind, list[Any]]:
     """
     if isinstance(model, RecurrentTranslator):
         return {"cross": [model.decoder]}
+    if not isinstance(model, Transformer):
+        raise ValueError("a network without an encoder has no attention to the source alone: give a Transformer's run")
     encoder = [*([] if model.bert is None else model.bert.encoder), *model.encoder]
     decoder = [cast(DecoderBlock, block) for block in model.decoder]
     return {

@@ -15,7 +15,7 @@ from utils.search.translator import Piece, Translation, Translator
 from utils.text.markup import Span, SpanLinks
 
 if TYPE_CHECKING:  # with torch, which takes seconds to import, as inspecting with CTranslate2 need not
-    from models.recurrent import EncoderDecoder
+    from models.encoder_decoder import EncoderDecoder
     from utils.dataset.masked import WholeWords
     from utils.search.forced import Links
 

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from config.data import primary_language
 from config.search import Limits
 from const.token import EOS
-from models.recurrent import EncoderDecoder
+from models.encoder_decoder import EncoderDecoder
 from utils.search.forced import mean_cross_attention
 from utils.search.inspection import Inspector
 from utils.search.translator import Translation, Translator

@@ -17,6 +17,7 @@ from utils.command import Log
 from utils.config import (
     AnyConfig,
     ClassificationConfig,
+    DecoderOnlyTranslationConfig,
     LanguageConfig,
     MaskedLanguageConfig,
     RecurrentTranslationConfig,
@@ -154,6 +155,7 @@ def prepare(config: AnyConfig, source: Path | None, log: Log) -> Task:
     tasks: dict[type[AnyConfig], Any] = {
         TranslationConfig: translation.TranslationTask,
         RecurrentTranslationConfig: translation.TranslationTask,
+        DecoderOnlyTranslationConfig: translation.TranslationTask,
         MaskedLanguageConfig: bert.MaskedLanguageTask,
         LanguageConfig: language.LanguageTask,
         ClassificationConfig: classification.ClassificationTask,

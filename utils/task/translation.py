@@ -10,7 +10,7 @@ from typing import Any
 from config.model import BertConfig
 from config.search import SearchConfig
 from const.token import EOS
-from models.recurrent import EncoderDecoder
+from models.encoder_decoder import EncoderDecoder
 from utils.command import Log, typed_command
 from utils.config import TranslationConfig
 from utils.dataset.batch import BucketSampler, Sampler, both_directions, require_positions

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from const.token import PAD_ID
 from models.bert import BertClassifier, BertForPreTraining
-from models.recurrent import EncoderDecoder
+from models.encoder_decoder import EncoderDecoder
 from models.transformer_xl import Memory, TransformerXL
 from utils.dataset.batch import Batch
 from utils.dataset.labelled import LabelledBatch

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
+from layers.feed_forward import FeedForward
 from layers.multi_head_attention import MultiHeadAttention
 from layers.relative_position_bias import RelativePositionBias
 
@@ -54,12 +55,9 @@ def orthogonal(x: Float[Tensor, "N R C"], dtype: torch.dtype = torch.float32) ->
     return x
 
 
-def _flat(x: Float[Tensor, "R C"]) -> Float[Tensor, "1 R C"]:
-    return (x if x.size(0) <= x.size(1) else x.mT)[None]
-
-
 def _by_rows(n: int, x: Float[Tensor, "R C"]) -> Float[Tensor, "N R C"]:
-    return x.unflatten(0, (n, -1))
+    parts = x.unflatten(0, (n, -1))
+    return parts if parts.size(1) <= parts.size(2) else parts.mT
 
 
 def _by_columns(n: int, x: Float[Tensor, "R C"]) -> Float[Tensor, "N C R"]:
@@ -84,8 +82,10 @@ def block_matrices(net: nn.Module) -> dict[Tensor, Split]:
                 splits[part.output.weight] = partial(_by_columns, part.n_heads)
             elif isinstance(part, RelativePositionBias):
                 splits[part.distance_key.weight] = partial(_by_rows, part.n_heads)
+            elif isinstance(part, FeedForward):
+                splits[part.widen.weight] = partial(_by_rows, part.n_wide)
             elif isinstance(part, nn.Linear):
-                splits.setdefault(part.weight, _flat)
+                splits.setdefault(part.weight, partial(_by_rows, 1))
     return splits
 
 

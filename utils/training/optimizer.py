@@ -143,13 +143,18 @@ class Optimizer:
         norm = nn.utils.get_total_norm(self.gradients()) / divisor
         finite = norm.isfinite()
         too_long = (norm / self.config.clip_norm).clamp(min=1.0) if self.config.clip_norm is not None else 1.0
-        # the fused kernel divides gradients by `grad_scale`, and changes nothing if `found_inf` is 1
         divisor = divisor * too_long
-        self.adam.grad_scale = divisor  # type: ignore[attr-defined]
-        self.adam.found_inf = (~finite).float()  # type: ignore[attr-defined]
         for group in self.adam.param_groups:
             group["lr"] = learning_rate(step, self.config, time_spent)
-        self.adam.step()
+        if getattr(self.adam, "_step_supports_amp_scaling", False):
+            # the fused kernel divides gradients by `grad_scale`, and changes nothing if `found_inf` is 1
+            self.adam.grad_scale = divisor  # type: ignore[attr-defined]
+            self.adam.found_inf = (~finite).float()  # type: ignore[attr-defined]
+            self.adam.step()
+        elif finite:  # another optimizer in Adam's place, which does neither
+            moved = (p for group in self.adam.param_groups for p in group["params"])
+            torch._foreach_div_([p.grad for p in moved if p.grad is not None], divisor)
+            self.adam.step()
         if self.muon is not None:
             self.muon.step(self.learning_rate, divisor, finite)
         if self.average is not None:
@@ -195,7 +200,7 @@ class Optimizer:
                 "give its old value, or start a new run from its weights with --init-from"
             )
         # Adam's running means only: its settings are those given now
-        own = [{name: group[name] for name in ("betas", "eps", "weight_decay")} for group in groups]
+        own = [{name: value for name, value in group.items() if name not in ("params", "lr")} for group in groups]
         given = [was | now for was, now in zip(saved, own, strict=True)]
         self.adam.load_state_dict({"state": state["adam"]["state"], "param_groups": given})
         if self.muon is not None:

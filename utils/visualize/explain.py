@@ -17,7 +17,7 @@ from torch import Tensor
 
 from const.token import BOS, BOS_ID, EOS, EOS_ID
 from layers.probe import recorded_calls
-from models.recurrent import EncoderDecoder
+from models.encoder_decoder import EncoderDecoder
 from models.transformer import Transformer
 from utils.dataset.batch import padded
 from utils.dataset.text import ParallelText
