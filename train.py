@@ -48,7 +48,7 @@ from utils.training.report import (
     Validate,
     Validation,
 )
-from utils.training.schedule import Progress
+from utils.training.schedule import Progress, total_steps
 from utils.visualize.curve import CurvePicture
 
 LONG_FOR_A_CPU = 2e15  # parameters times positions to learn from: some ten hours on two cores
@@ -273,13 +273,10 @@ class FreedMemory(Observer):
     def on_update(self) -> None:
         """Return it where it is time."""
         if time.monotonic() - self._returned >= self._seconds:
-            self._return()
+            self.on_validation()
 
-    def on_validation(self, progress: Progress, validation: Validation) -> None:  # noqa: ARG002
+    def on_validation(self, *_: object) -> None:
         """Return it."""
-        self._return()
-
-    def _return(self) -> None:
         return_freed_memory()
         self._returned = time.monotonic()
 
@@ -333,10 +330,8 @@ def long_for_a_cpu(trainer: Trainer, epoch: Epoch, n_updates: int) -> str:
     The time is estimated from a forward and a backward pass of the largest batch, which change no weight; an epoch has
     `n_updates`.
     """
-    training, progress, positions = trainer.training, trainer.progress, epoch.positions
-    by_step = training.max_steps and training.max_steps - progress.step
-    by_epoch = training.max_epochs and (training.max_epochs - progress.epoch) * n_updates
-    left = min((limit for limit in (by_step, by_epoch) if limit is not None), default=0)
+    training, positions, total = trainer.training, epoch.positions, total_steps(trainer.training, n_updates)
+    left = 0 if total is None else total - trainer.progress.step
     n_positions = left / n_updates * int(positions.sum())
     work = n_positions * sum(p.numel() for p in trainer.net.parameters())
     if trainer.device.type != "cpu" or training.max_minutes is not None or work <= LONG_FOR_A_CPU:
@@ -375,8 +370,8 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
         settle_precision(task, device, resumed is not None, processes, log)
         config, origin = task.config, resumed or arguments.branch  # origin: whose checkpoint is read, if any is
         trainer = new_trainer(task, arguments.init_from, processes, device, log)
-        checkpoints = CheckpointStore((origin or Path()) / run_folder.CHECKPOINTS, config.checkpoint.keep_last)
         if origin is not None:
+            checkpoints = CheckpointStore(origin / run_folder.CHECKPOINTS, config.checkpoint.keep_last)
             resume(trainer, checkpoints, task, log)
         if resumed is None:
             trainer.progress.forget_scores()  # of the run that --branch started from: its best weights stay there

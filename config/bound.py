@@ -2,8 +2,11 @@
 
 import dataclasses
 import math
+import operator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+_WORDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "below"}
 
 
 class Bound(NamedTuple):
@@ -17,21 +20,15 @@ class Bound(NamedTuple):
 
     def holds(self, value: float) -> bool:
         """Return whether a value is within; NaN is in no bound."""
-        return (
-            (self.ge is None or value >= self.ge)
-            and (self.le is None or value <= self.le)
-            and (self.gt is None or value > self.gt)
-            and (self.lt is None or value < self.lt)
-            and value == value
-        )
+        ends = ((getattr(operator, name), getattr(self, name)) for name in _WORDS)
+        return all(end is None or holds(value, end) for holds, end in ends)
 
     def __str__(self) -> str:
         if self.ge is not None and self.le is not None:
             text = f"{self.ge:,} to {self.le:,}"
         else:
-            words = {"at least": self.ge, "more than": self.gt, "at most": self.le, "below": self.lt}
-            ends = {word: end for word, end in words.items() if end is not None and math.isfinite(end)}
-            text = " and ".join(f"{word} {end:,}" for word, end in ends.items())
+            ends = ((word, getattr(self, name)) for name, word in _WORDS.items())
+            text = " and ".join(f"{word} {end:,}" for word, end in ends if end is not None and math.isfinite(end))
         return text + (f" ({self.hint})" if self.hint else "")
 
 

@@ -129,13 +129,13 @@ class DataConfig(Config):
             raise ValueError(
                 f"more_tag={self.more_tag} is for further training text: also give --data.more_src and --data.more_tgt"
             )
-        for kind in OWN_TEXTS:
-            if f"{kind}pairs" in (given := self.own_files(kind)) and len(given) > 1:
-                raise ValueError(f"{' and '.join(given)} are given: set {kind}pairs, or the others, to null")
+        for prefix in OWN_TEXTS:
+            if f"{prefix}pairs" in (given := self.own_files(prefix)) and len(given) > 1:
+                raise ValueError(f"{' and '.join(given)} are given: set {prefix}pairs, or the others, to null")
 
-    def own_files(self, kind: str) -> dict[str, Path]:
+    def own_files(self, prefix: str) -> dict[str, Path]:
         """Return the files that are given of one of `OWN_TEXTS`, by their settings."""
-        names = (f"{kind}{name}" for name in ("pairs", "src", "tgt"))
+        names = (f"{prefix}{name}" for name in ("pairs", "src", "tgt"))
         return {name: file for name in names if (file := getattr(self, name))}
 
     @property

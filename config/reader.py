@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origi
 
 import yaml
 
-from config.bound import BoundError
+from config.bound import Bound, BoundError
 
 ConfigT = TypeVar("ConfigT")
 # saved with every run by earlier versions, and gone since: group -> names
@@ -87,7 +87,7 @@ def _mapping(node: yaml.MappingNode, file: str) -> Settings:
 
 
 def _value(node: yaml.Node, file: str) -> Value:
-    place = f"{file}, line {node.start_mark.line + 1}" if file else ""
+    place = f"{file}, line {node.start_mark.line + 1}"
     if isinstance(node, yaml.ScalarNode):
         return Scalar(node.value, place, quoted=node.style in ("'", '"'))
     if isinstance(node, yaml.SequenceNode) and all(isinstance(item, yaml.ScalarNode) for item in node.value):
@@ -97,19 +97,17 @@ def _value(node: yaml.Node, file: str) -> Value:
 
 def without_removed(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without those that were removed; schedule=noam becomes inverse_sqrt with the same rates."""
-    found = {
-        group: {name: value for name, value in below.items() if name not in _REMOVED[group]}
-        if group in _REMOVED and isinstance(below, Mapping)
-        else below
-        for group, below in settings.items()
-    }
+    kept = dict(settings)
+    for group, removed in _REMOVED.items():
+        if isinstance(below := kept.get(group), Mapping):
+            kept[group] = {name: value for name, value in below.items() if name not in removed}
     optimizer, model = settings.get("optimizer"), settings.get("model")
     if isinstance(optimizer, Mapping) and optimizer.get("schedule") == "noam" and isinstance(model, Mapping):
         warmup, width = max(1, int(optimizer.get("warmup_steps", 4000))), int(model.get("d_model", 512))
         peak_lr = float(optimizer.get("noam_factor", 1.0)) * (width * warmup) ** -0.5
         as_written = type(optimizer.get("peak_lr", peak_lr))  # a number, or text in which nothing is read yet
-        found["optimizer"] = found["optimizer"] | {"schedule": "inverse_sqrt", "peak_lr": as_written(peak_lr)}
-    return found
+        kept["optimizer"] = kept["optimizer"] | {"schedule": "inverse_sqrt", "peak_lr": as_written(peak_lr)}
+    return kept
 
 
 def settings_from_options(options: Mapping[str, str]) -> Settings:
@@ -157,14 +155,9 @@ class Setting(NamedTuple):
 
     name: str  # in full, such as model.d_model
     type_: Any
-    field: "dataclasses.Field[Any]"
+    default: Any  # MISSING where there is none
+    bound: Bound | None
     text: str  # what the docstring of its dataclass says of it
-
-    @property
-    def default(self) -> Any:
-        """Its default; MISSING where there is none."""
-        made = self.field.default_factory
-        return self.field.default if made is dataclasses.MISSING else made()
 
 
 def settings_of(config_type: type, above: str = "") -> Iterator[Setting]:
@@ -174,7 +167,9 @@ def settings_of(config_type: type, above: str = "") -> Iterator[Setting]:
         type_ = types[field.name]
         group = group_of(type_)
         if group is None or NoneType in get_args(type_):
-            yield Setting(above + field.name, type_, field, texts.get(field.name, ""))
+            made, bound = field.default_factory, field.metadata.get("bound")
+            default = field.default if made is dataclasses.MISSING else made()
+            yield Setting(above + field.name, type_, default, bound, texts.get(field.name, ""))
         if group is not None:
             yield from settings_of(group, f"{above}{field.name}.")
 
@@ -269,7 +264,7 @@ def read_value(name: str, type_: Any, written: Any) -> Any:
     for member in _members(type_):
         try:
             return _converted(member, written)
-        except (LookupError, ValueError, TypeError, yaml.YAMLError):
+        except (LookupError, ValueError, TypeError):
             continue
     *others, last = wanted(type_)
     remedy = f"give {', '.join(others)}{' or ' * bool(others)}{last}"
@@ -294,10 +289,8 @@ def _converted(type_: Any, written: Any) -> Any:
     if get_origin(type_) is list and isinstance(written, list):
         return [_converted(get_args(type_)[0], item) for item in written]
     if get_origin(type_) is tuple:
-        if isinstance(written, Scalar):
-            node = yaml.compose(written, yaml.SafeLoader)
-            written = _value(node, "") if isinstance(node, yaml.SequenceNode) else written.split(",")
-        return tuple(_converted(member, Scalar(item)) for member, item in zip(get_args(type_), written, strict=True))
+        items = re.sub(r"^\[(.*)\]$", r"\1", written).split(",") if isinstance(written, str) else written
+        return tuple(_converted(member, item.strip()) for member, item in zip(get_args(type_), items, strict=True))
     if not isinstance(written, str) or get_origin(type_) in (list, dict):
         raise TypeError(written)
     if get_origin(type_) is Literal:

@@ -31,10 +31,10 @@ class CorpusSpec:
     @property
     def blobs(self) -> dict[str, list[str]]:
         """The accepted hashes of each file."""
-        found: dict[str, list[str]] = {}
+        blobs: dict[str, list[str]] = {}
         for path, *accepted in map(str.split, self.hashes.strip().splitlines()):
-            found.setdefault(path, []).extend(accepted)
-        return found
+            blobs.setdefault(path, []).extend(accepted)
+        return blobs
 
     @property
     def needed(self) -> list[str]:

@@ -157,7 +157,8 @@ def test_a_search_without_caches_finds_the_same() -> None:
     model, src = translating(), sources(5, 3, 7)
     rest = asked(src, [Bounds(0, 9)] * 3), SearchConfig(beam_size=3)
     cached, anew = beam_search(model, *rest), beam_search(Recomputing.of(model), *rest)
-    assert [[found.ids for found in n_best] for n_best in anew] == [[found.ids for found in n] for n in cached]
+    ids, expected = ([[h.ids for h in hypotheses] for hypotheses in found_by] for found_by in (anew, cached))
+    assert ids == expected
 
 
 @pytest.mark.processor
@@ -168,14 +169,14 @@ def test_every_system_makes_as_many_steps_as_are_forced(tmp_path: Path) -> None:
     for (system, precision), batched in itertools.product(
         ((OURS, "fp32"), (RECOMPUTING, "fp32"), (CTRANSLATE2, "float32")), (True, False)
     ):
-        found = decode.measure(decode.Setting(system, precision, 2, batched), job)
+        measured = decode.measure(decode.Setting(system, precision, 2, batched), job)
         # ours takes its last step to give </s>
-        assert [len(ids) for ids in found.translations] == [n := 6 if system == CTRANSLATE2 else 5] * 4
-        assert found.tokens_per_s / found.sentences_per_s == pytest.approx(n)
+        assert [len(ids) for ids in measured.translations] == [n := 6 if system == CTRANSLATE2 else 5] * 4
+        assert measured.tokens_per_s / measured.sentences_per_s == pytest.approx(n)
 
 
 def test_decoding_is_compared_with_like_settings() -> None:
-    found = [
+    measurements = [
         decode.Measurement(decode.Setting(system, precision, 1, True), None, 2, speed, 10 * speed, 1.0, ids)
         for system, precision, speed, ids in (
             (OURS, "fp32", 6.0, [[4], [5]]),
@@ -185,9 +186,9 @@ def test_decoding_is_compared_with_like_settings() -> None:
         )
     ]
     ratios = {"fp32_greedy_batched_x": 1.5, "bf16_greedy_batched_x": 3}
-    assert decode.summary(found, None) == ratios
+    assert decode.summary(measurements, None) == ratios
     equal = {"greedy_equal_ctranslate2": 1.0, "greedy_equal_without_caches": 0.0, "greedy_equal_bf16": 0.5}
-    assert ratios.items() | equal.items() <= decode.summary(found, lambda one: one.sentences_per_s).items()
+    assert ratios.items() | equal.items() <= decode.summary(measurements, lambda m: m.sentences_per_s).items()
 
 
 # training
@@ -217,17 +218,17 @@ def test_tokens_a_second_are_those_of_the_targets_after_the_warm_up(
     ("system", "precision"), [(OURS, "fp32"), pytest.param(OURS, "bf16", marks=pytest.mark.slow), (PLAIN, "fp32")]
 )
 def test_each_system_trains_and_its_parts_are_seen(job: train.Job, system: str, precision: str) -> None:
-    found = train.measure(train.Setting(system, precision, tokens_per_batch=64), job)
-    assert found.tokens_per_s > 0
-    assert found.padding == BucketSampler(job.pairs, 64, COMPARED.batch.max_tokens, 1).epoch(0).padding
-    assert set(found.part_ms) == set(RANGES)
+    measured = train.measure(train.Setting(system, precision, tokens_per_batch=64), job)
+    assert measured.tokens_per_s > 0
+    assert measured.padding == BucketSampler(job.pairs, 64, COMPARED.batch.max_tokens, 1).epoch(0).padding
+    assert set(measured.part_ms) == set(RANGES)
 
 
 @pytest.mark.parametrize("name", train.TWINS)
 def test_what_ours_is_measured_without_is_not_used_and_learns_the_same(
     name: str, job: train.Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batch, found = next(iter(BucketSampler(job.pairs, 64, COMPARED.batch.max_tokens, 1).epoch(0))), []
+    batch, losses = next(iter(BucketSampler(job.pairs, 64, COMPARED.batch.max_tokens, 1).epoch(0))), []
     place, attribute, _ = train.TWINS[name]
     own = getattr(place, attribute)
     monkeypatch.setattr(place, attribute, own)  # restored afterwards
@@ -235,9 +236,9 @@ def test_what_ours_is_measured_without_is_not_used_and_learns_the_same(
         torch.manual_seed(1)
         model = Transformer(replace(CONFIG, dropout=0.0, attention_dropout=0.0), VOCAB, VOCAB)
         step = train.our_step(job.config, model, train.Setting(OURS, "fp32", without=without))
-        found.append([float(cast(Any, step(batch)).nats) for _ in range(2)])
+        losses.append([float(cast(Any, step(batch))[0].nats) for _ in range(2)])
     assert getattr(place, attribute) is not own
-    assert found[0] == pytest.approx(found[1])
+    assert losses[0] == pytest.approx(losses[1])
 
 
 def test_the_plain_model_hides_future_and_padding() -> None:
@@ -282,15 +283,19 @@ def test_the_best_round_counts_and_what_lacks_a_compiler_is_left_out(
 
     monkeypatch.setattr(train, "in_own_process", measured)
     settings = [train.Setting(OURS, "bf16", compiled) for compiled in (False, True)]
-    (found,) = train.measure_all(settings, job, 3)
-    assert (found.setting, found.tokens_per_s) == (settings[0], 5.0)
+    (best,) = train.measure_all(settings, job, 3)
+    assert (best.setting, best.tokens_per_s) == (settings[0], 5.0)
     assert "no g++" in capsys.readouterr().out
 
 
+def record(setting: train.Setting) -> dict[str, Any]:
+    """What bench.train writes of a single setting."""
+    machine = {"name": "x", "machine": "y", "mflop_per_target_token": 2.0, "product_gflops": {"bf16": 4.0}}
+    return machine | {"measurements": [asdict(trained(setting, 500.0))]}
+
+
 def test_the_table_shows_the_rest_where_our_fastest_form_was_left_out() -> None:
-    found = asdict(trained(train.Setting(OURS, "bf16", without="graphs"), 500.0))
-    about = {"name": "x", "machine": "y", "mflop_per_target_token": 2.0, "product_gflops": {"bf16": 4.0}}
-    *_, row = train_table([about | {"measurements": [found]}]).splitlines()
+    *_, row = train_table([record(train.Setting(OURS, "bf16", without="graphs"))]).splitlines()
     assert row.split(" | ")[1:7] == ["miyako bf16 without graphs", "4,096", "500", "1.00 x", "1.00 x", "25%"]
 
 
@@ -429,9 +434,8 @@ def test_both_directions_are_trained_tested_and_kept(tmp_path: Path, bare: dict[
     for name in gpu.DIRECTIONS:
         folder = tmp_path / "kept" / name
         (out / f"{name}.safetensors").rename(folder / "model.safetensors")
-        found = load_run(folder, torch.device("cpu"))
-        assert result["runs"][name]["beam"] == found.config.search.beam_size in (1, 2)  # the better one on dev
-        model = found.model
+        _, config, _, model = load_run(folder, CPU)
+        assert result["runs"][name]["beam"] == config.search.beam_size in (1, 2)  # the better one on dev
         assert model.output.weight is model.src_embedding.weight
         rates = [report["learning_rate"] for _, report in read_log(folder / "log.jsonl") if report["kind"] == "train"]
         assert rates[-1] < max(rates) / 2
@@ -483,9 +487,7 @@ def test_the_speed_of_a_gpu_is_part_of_what_is_published(
     bench = gpu.Bench(tmp_path, minutes=1, scale=gpu.FULL)
     runs = {name: {"target_tokens": 1, "tokens_per_second": 2.0, "bleu": 3.0} for name in gpu.DIRECTIONS}
     monkeypatch.setattr(bench, "results", lambda: runs)
-    found = [asdict(trained(train.Setting(OURS, "bf16"), 500.0))]
-    about = {"name": "x", "machine": "y", "mflop_per_target_token": 2.0, "product_gflops": {"bf16": 4.0}}
-    bench.speeds.write_text(json.dumps(about | {"measurements": found}))
+    bench.speeds.write_text(json.dumps(record(train.Setting(OURS, "bf16"))))
     bench.publish({"commit": "abc"}, None)
     assert "miyako bf16 | 4,096 | 500" in capsys.readouterr().out
     result = read_json(tmp_path / "result.json")

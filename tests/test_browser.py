@@ -665,13 +665,9 @@ def draw_explanation(explanation: Path, picture: Path) -> None:
     with sync_playwright() as playwright, launched(playwright) as browser:
         page = browser.new_page(viewport={"width": 860, "height": 600}, locale="en-GB")
         page.goto(explanation.resolve().as_uri())
-        page.add_style_tag(content="#telling { display: none; }")
-        first, last = (page.locator("section").nth(i).bounding_box() for i in (2, 3))
-        assert first is not None
-        assert last is not None
-        height = last["y"] + last["height"] - first["y"] + 20
-        clip = {"x": 0.0, "y": first["y"] - 10, "width": 860.0, "height": height}
-        page.screenshot(path=picture, full_page=True, clip=clip)  # type: ignore[arg-type]
+        others = "#telling, main > :not(section), section:not(:nth-of-type(3), :nth-of-type(4))"
+        page.add_style_tag(content=f"{others} {{ display: none; }} body {{ padding: 0 1rem 1rem; margin-top: -2rem; }}")
+        page.locator("body").screenshot(path=picture)
     Image.open(picture).quantize().save(picture, optimize=True)  # 256 colours: a third of the size
 
 

@@ -132,8 +132,8 @@ def test_a_difference_is_named() -> None:
         ({"words": {}}, "words.src is not set in the checkpoint and 60 in the settings"),
         ({"format": 99}, f"the checkpoint has format 99 and this version reads {FORMAT}: resume with the version that"),
     ):
-        found = difference(wanted | changed, wanted)
-        assert found is None if words is None else re.match(words, str(found))
+        message = difference(wanted | changed, wanted)
+        assert message is None if words is None else re.match(words, str(message))
 
 
 def test_changed_settings_are_named_in_order_and_types_make_a_difference() -> None:
@@ -172,9 +172,9 @@ def damage(folder: Path, step: int) -> None:
 
 def loaded(store: CheckpointStore) -> tuple[int, list[str]]:
     said: list[str] = []
-    found = store.load(CPU, said.append)
-    assert found["weight"].equal(torch.full((3,), float(found["step"])))
-    return found["step"], said
+    state = store.load(CPU, said.append)
+    assert state["weight"].equal(torch.full((3,), float(state["step"])))
+    return state["step"], said
 
 
 def test_the_newest_stay_and_other_files_are_left_alone(folder: Path) -> None:
@@ -254,14 +254,14 @@ def test_matrices_in_eight_bits_keep_their_values_to_half_a_step_of_each_row(kep
     matrix[4] = 0
     vector = torch.randn(64)
     write_weights({"m": matrix, "tied": matrix, "v": vector}, kept, Rank(1.0), in_int8=True)
-    found = read_weights(kept)
-    assert found.keys() == {"m", "tied", "v"}
-    assert found["v"].equal(vector)
-    assert found["tied"] is found["m"]
-    assert found["m"].dtype == matrix.dtype
+    read = read_weights(kept)
+    assert read.keys() == {"m", "tied", "v"}
+    assert read["v"].equal(vector)
+    assert read["tied"] is read["m"]
+    assert read["m"].dtype == matrix.dtype
     step = matrix.abs().amax(1, keepdim=True) / 127
-    assert ((found["m"] - matrix).abs() <= 0.5001 * step).all()
-    assert (found["m"][4] == 0).all()
+    assert ((read["m"] - matrix).abs() <= 0.5001 * step).all()
+    assert (read["m"][4] == 0).all()
     data = bytearray(kept.read_bytes())
     data[-1] ^= 1
     kept.write_bytes(data)
@@ -311,10 +311,10 @@ def files(folder: Path, *values: dict[str, Tensor]) -> list[Path]:
 
 def test_the_average_is_the_mean_and_fits_a_network_with_tied_weights(tmp_path: Path) -> None:
     nets = [lively(MODEL, 20, 30, seed) for seed in range(3)]
-    found, n = average(files(tmp_path, *(dict(net.state_dict()) for net in nets)), pytest.fail)
+    mean, n = average(files(tmp_path, *(dict(net.state_dict()) for net in nets)), pytest.fail)
     assert n == 3
     fresh = lively(MODEL, 20, 30, seed=9)
-    fresh.load_state_dict(found)
+    fresh.load_state_dict(mean)
     for name, parameter in fresh.named_parameters():
         exact = torch.stack([net.get_parameter(name).detach().double() for net in nets]).mean(0).float()
         assert parameter.equal(exact)
@@ -324,9 +324,9 @@ def test_damaged_files_are_left_out_of_the_average_with_a_line(tmp_path: Path) -
     paths, said = files(tmp_path, weights(1), weights(99), weights(3), weights(5)), list[str]()
     paths[1].write_bytes(paths[1].read_bytes()[:-1] + b"\x7f")
     paths[0].write_bytes(b"")
-    found, n = average(paths, said.append)
+    mean, n = average(paths, said.append)
     assert n == 2
-    assert same(found, weights(4), set())
+    assert same(mean, weights(4), set())
     assert [str(path) in line for path, line in zip(paths[:2], said, strict=True)] == [True, True]
     assert average(paths[:2], print) == ({}, 0)
 
@@ -515,8 +515,8 @@ def test_an_average_takes_the_place_of_what_is_no_better(
 
     keeper = CheckpointKeeper(CheckpointStore(tmp_path, 1), store, tmp_path / WEIGHTS, dict, dict, by)
     keeper.try_average(net, validate, said.append)
-    found = read_weights(tmp_path / WEIGHTS)["weight"].item()
-    assert found == pytest.approx(sum(weights[-3:]) / 3 if used else 99.0)
+    best_weight = read_weights(tmp_path / WEIGHTS)["weight"].item()
+    assert best_weight == pytest.approx(sum(weights[-3:]) / 3 if used else 99.0)
     assert read_n_averaged(tmp_path / WEIGHTS) == (3 if used else 1)
     shown = {"bleu": "bleu 10.00", "loss": "loss 0.50"}[by]
     line = f"dev {shown} against {abs(best):.2f} .*: {'used' if used else 'not used'}"

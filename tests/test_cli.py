@@ -80,7 +80,6 @@ predict.py perplexity --run LIVELY --memory-lengths 0 8 --segment-length 3 |    
 REFUSED = r"""
 translate.py 寺 --beem 3                                      |          | unknown option beem: did you mean --beam?
 translate.py -5度です                                         |          | put -- before a text that begins with -
-translate.py ---                                              |          | unrecognized argument ---: put -- before a text that begins
 translate.py --京都は古い。--                                 |          | argument --京都は古い。--: put -- before a text that begins
 translate.py 寺 --format xml                                  |          | xml
 translate.py 寺 --input in.ja                                 |          | texts and --input in.ja at once: give one of them
@@ -156,12 +155,12 @@ predict.py perplexity --json .                                |          | exist
 
 def rows(table: str) -> list[tuple[str, bytes, str]]:
     """The rows of a table; what stands for bytes is written as in a string."""
-    found = []
+    parsed = []
     for line in table.strip().splitlines():
         command, stdin, expected = (cell.strip() for cell in line.split("|", 2))
         unescaped = stdin.replace(r"\n", "\n").encode() if stdin != r"\udcff" else b"\xff"
-        found.append((command.replace(r"\udcff", "\udcff"), unescaped, expected))
-    return found
+        parsed.append((command.replace(r"\udcff", "\udcff"), unescaped, expected))
+    return parsed
 
 
 def files() -> dict[str, bytes]:
@@ -178,7 +177,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     filling[UNK_ID], filling[pieces.index("橋")], filling[pieces.index("川")] = 0.55, 0.325, 0.125  # never UNK
     speaking = [0.0] * len(english())
     speaking[english().encode(["."])[0][-1]], speaking[EOS_ID] = 0.75, 0.25
-    found = {
+    folders = {
         "LIVELY": language_run(root),
         "TRANSLATOR": run(root),
         "BERT": bert_run(root, filling),
@@ -187,13 +186,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     text = root.parent / "my.en"
     text.write_text("".join(f"{line}\n" for line in TEXT.tgt), encoding="utf-8")
-    translator = TranslationConfig.load(found["TRANSLATOR"] / CONFIG)
-    replace(translator, search=replace(translator.search, max_length=24)).save(found["TRANSLATOR"] / CONFIG)
-    config = LanguageConfig.load(found["LIVELY"] / CONFIG)
+    translator = TranslationConfig.load(folders["TRANSLATOR"] / CONFIG)
+    replace(translator, search=replace(translator.search, max_length=24)).save(folders["TRANSLATOR"] / CONFIG)
+    config = LanguageConfig.load(folders["LIVELY"] / CONFIG)
     training = replace(config.training, precision="fp32", device="cpu")
     data = MonolingualConfig(text=text, language="en", held_out=6)
-    replace(config, data=data, training=training).save(found["LIVELY"] / CONFIG)
-    return found
+    replace(config, data=data, training=training).save(folders["LIVELY"] / CONFIG)
+    return folders
 
 
 @pytest.fixture
@@ -221,7 +220,7 @@ def cli(
     monkeypatch.setattr(COMMANDS["translate.py"], "run_reading", partial(run_reading, root=root))
     cached = partial(perplexity_by_memory, root=root.parent / "caches")
     monkeypatch.setattr("utils.task.language.perplexity_by_memory", cached)
-    names = {"LONG": "".join(TEXT.src[:8]), "MANY": "temple " * 48} | {name: str(run) for name, run in runs.items()}
+    names = {"MANY": "temple " * 48} | {name: str(run) for name, run in runs.items()}
 
     def run_it(line: str, stdin: bytes = b"") -> Outcome:
         program, *words = [names.get(word, word) for word in shlex.split(line)]
@@ -234,9 +233,9 @@ def cli(
 def test_a_command_works(cli: Command, line: str, stdin: bytes, pattern: str) -> None:
     filled = re.escape(JAPANESE.decode(JAPANESE.encode(["京都に橋と橋。"]))[0])
     pattern = pattern.replace("FILLED", filled).replace("ANSWER", r"  river   62\.5%\n  garden  25\.0%\n")
-    found = cli(line, stdin)
-    assert found.status == 0, found.err
-    assert re.fullmatch(pattern, found.out), found.out
+    ended = cli(line, stdin)
+    assert ended.status == 0, ended.err
+    assert re.fullmatch(pattern, ended.out), ended.out
 
 
 @pytest.mark.parametrize(("line", "stdin", "words"), rows(REFUSED))
@@ -262,10 +261,10 @@ def test_files_are_those_that_were_asked_for(cli: Command) -> None:
 
 
 def test_a_line_that_cannot_be_filled_in_does_not_end_the_others(cli: Command) -> None:
-    found = cli("predict.py fill-mask --top 1", "京都\n[MASK]\n\n寺寺寺寺寺寺寺寺寺[MASK]\n  \n[MASK]".encode())
-    assert found.status == 2
-    assert found.out == "橋\n  橋  32.5%\n" * 2
-    first, second, last = found.err.splitlines()
+    ended = cli("predict.py fill-mask --top 1", "京都\n[MASK]\n\n寺寺寺寺寺寺寺寺寺[MASK]\n  \n[MASK]".encode())
+    assert ended.status == 2
+    assert ended.out == "橋\n  橋  32.5%\n" * 2
+    first, second, last = ended.err.splitlines()
     assert first.startswith("line 1: '京都' has no [MASK]")
     assert second.startswith("line 4: ")
     assert last == "predict.py: error: 2 of the lines could not be filled in: see above"
@@ -277,10 +276,10 @@ def test_every_option_of_sampling_changes_what_is_generated(cli: Command) -> Non
     def generated(given: list[str]) -> str:
         return cli(f"predict.py generate 'There is' --tokens 12 --run LIVELY {' '.join(given)}").out
 
-    found = generated(options)
-    assert found == generated(options)
+    drawn = generated(options)
+    assert drawn == generated(options)
     for option in options:
-        assert generated([other for other in options if other != option]) != found, option
+        assert generated([other for other in options if other != option]) != drawn, option
 
 
 MISTAKES = [
@@ -308,17 +307,19 @@ def without(packages: list[str], line: str, folder: Path) -> subprocess.Complete
 @pytest.mark.parametrize("line", [*(f"{file.name} --help" for file in sorted(ROOT.glob("*.py"))), *MISTAKES])
 def test_help_and_mistakes_need_not_wait_for_imports(line: str, tmp_path: Path) -> None:
     needed = {"sacrebleu"} if line.startswith("evaluate.py") else set()  # a twentieth of a second
-    found = without([package for package in SLOW if package not in needed], line, tmp_path)
-    assert found.returncode == (0 if "--help" in line else 2), found.stderr
+    process = without([package for package in SLOW if package not in needed], line, tmp_path)
+    assert process.returncode == (0 if "--help" in line else 2), process.stderr
 
 
-@pytest.mark.parametrize("how", ["--beam 1", "--format jsonl --log-probs --minimum-bayes-risk --n-best 2", "--score a"])
-def test_what_was_exported_translates_without_torch(how: str, runs: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "given", ["--beam 1", "--format jsonl --log-probs --minimum-bayes-risk --n-best 2", "--score a"]
+)
+def test_what_was_exported_translates_without_torch(given: str, runs: dict[str, Path], tmp_path: Path) -> None:
     export.export(runs["TRANSLATOR"], "ctranslate2", tmp_path / "exported")
     packages = [package for package in SLOW if package != "ctranslate2"]
-    found = without(packages, f"translate.py 寺 --engine ctranslate2 --run {tmp_path / 'exported'} {how}", tmp_path)
-    assert (found.returncode, found.stderr) == (0, "")
-    assert found.stdout.strip()
+    process = without(packages, f"translate.py 寺 --engine ctranslate2 --run {tmp_path / 'exported'} {given}", tmp_path)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.strip()
 
 
 # what all commands share: exit statuses, one-line errors, option names, durations
@@ -431,7 +432,6 @@ def test_a_pipe_that_closes_leaves_no_trace() -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--bem", "3"], "unknown option bem: did you mean --beam?"),
         (["--model.dmodel", "3"], "unknown option model.dmodel: did you mean --model.d_model?"),
         (["--qqqqq", "3"], "unknown option qqqqq: see --help"),
         (["--resum", "run"], "unknown option resum: did you mean --resume?"),  # no option may be abbreviated
@@ -453,8 +453,8 @@ def test_the_words_of_an_option_are_joined_by_either_sign(declared: str, option:
     parser = options()
     parser.add_argument(declared, type=float)
     for given in ([option, "-0.5"], [f"{option}=-0.5"]):
-        found = parser.parse_args(["--resume", "a_b", "--model.d_model=8", *given])
-        assert (found.length_penalty, found.resume, found["model.d_model"]) == (-0.5, "a_b", 8)
+        arguments = parser.parse_args(["--resume", "a_b", "--model.d_model=8", *given])
+        assert (arguments.length_penalty, arguments.resume, arguments["model.d_model"]) == (-0.5, "a_b", 8)
 
 
 def test_a_group_that_is_not_installed_is_named() -> None:

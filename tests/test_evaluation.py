@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
@@ -42,10 +42,7 @@ from utils.dataset.embedded import MinimalPair
 from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
 from utils.dataset.text import ParallelText, read_lines, read_parallel
-from utils.evaluation import metric as metric_module
-from utils.evaluation import score as score_module
-from utils.evaluation import validation as validation_module
-from utils.evaluation.analysis import PartScore, analyse, repeats, under_translated, word_counts, word_splitter
+from utils.evaluation.analysis import Analysis, PartScore, ReferenceText, repeats, under_translated
 from utils.evaluation.heads import agreement, head_importance, parse_gold, score_alignment
 from utils.evaluation.metric import (
     System,
@@ -61,7 +58,7 @@ from utils.evaluation.metric import (
     with_interval,
 )
 from utils.evaluation.validation import class_accuracy, masked_accuracy, pair_accuracy, translation_scores
-from utils.file import write_lines
+from utils.file import read_json, write_lines
 from utils.load import Run, load_run
 from utils.run import CONFIG, KEPT_WEIGHTS, find_run
 from utils.search.forced import attention_weights, attentions, row_entropy, token_log_probs
@@ -72,13 +69,17 @@ from utils.training.checkpoint import WEIGHTS_SUFFIX, step_file, write_weights
 from utils.training.schedule import Rank
 
 CPU = torch.device("cpu")
-ASIAN = ["--ter-normalized", "--ter-asian-support"]
 TESTS: tuple[Test, Test] = ("bootstrap", "randomization")
 
 
 def write(path: Path, lines: Sequence[str]) -> Path:
     write_lines(path, lines)
     return path
+
+
+def scored(text: Sequence[str], references: Sequence[str], lang: str, tokenize: str, n_bootstrap: int = 0) -> Any:
+    with sampling_seed(7):
+        return measure(text, references, build_metrics(lang, tokenize), n_bootstrap)
 
 
 # sacreBLEU's command line on the same files, digit by digit
@@ -97,7 +98,7 @@ def sacrebleu_says(folder: Path, text: Translated, *words: str) -> str:
     [
         (ENGLISH, "en", "13a", ["--confidence", "--confidence-n", "200"]),
         (TOKENIZED, "en", "none", ["--force"]),
-        (JAPANESE, "ja", "ja-mecab", ASIAN),
+        (JAPANESE, "ja", "ja-mecab", ["--ter-normalized", "--ter-asian-support"]),
     ],
     ids=["en", "en, tokenized", "ja"],
 )
@@ -109,8 +110,7 @@ def test_scores_signatures_and_intervals_are_sacrebleus(
     if lang == "en":  # whose words are separated by spaces
         others.insert(2, json.loads(sacrebleu_says(tmp_path, text, *words, "chrf", "--chrf-word-order", "2")))
     resamples = 200 if "--confidence" in options else 0
-    with sampling_seed(7):
-        ours = measure(text.good, text.references, build_metrics(lang, tokenize), resamples)
+    ours = scored(text.good, text.references, lang, tokenize, resamples)
     assert [metric.name for metric in ours] == ["BLEU", "chrF2", *["chrF2++"] * (lang == "en"), "TER"]
     for metric, other in zip(ours, others, strict=True):
         assert (metric.name, metric.signature) == (other["name"], other["signature"])
@@ -124,8 +124,7 @@ def test_scores_signatures_and_intervals_are_sacrebleus(
 
 def test_a_language_without_words_is_scored_by_its_characters() -> None:
     reference, near, far = "เกียวโตเป็นเมืองหลวงเก่าของญี่ปุ่น", "เกียวโตเป็นเมืองเก่าของญี่ปุ่น", "วัดนี้สร้างขึ้นเมื่อนานมาแล้ว"
-    metrics = build_metrics("th", bleu_tokenizer("th", pre_tokenized=False))
-    good, bad = (measure([text], [reference], metrics) for text in (near, far))
+    good, bad = (scored([text], [reference], "th", bleu_tokenizer("th", False)) for text in (near, far))
     assert [(metric.name, "tok:char" in metric.signature) for metric in good] == [("BLEU", True), ("chrF2", False)]
     assert good[0].score > 60 > 20 > bad[0].score
     assert list(build_metrics("th", "none")) == ["BLEU", "chrF2", "chrF2++", "TER"]
@@ -133,10 +132,10 @@ def test_a_language_without_words_is_scored_by_its_characters() -> None:
 
 
 def test_what_a_tokenizer_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metric_module, "BLEU", Mock(side_effect=OSError("no network")))
+    monkeypatch.setattr("utils.evaluation.metric.BLEU", Mock(side_effect=OSError("no network")))
     with pytest.raises(ValueError, match=r"flores200 is downloaded at its first use, and that failed .no network.: go"):
         build_metrics("en", "flores200")
-    monkeypatch.setattr(metric_module, "BLEU", Mock(side_effect=RuntimeError("no MeCab")))
+    monkeypatch.setattr("utils.evaluation.metric.BLEU", Mock(side_effect=RuntimeError("no MeCab")))
     with pytest.raises(ValueError, match=r"^BLEU needs a package to split ko .*: poetry install --with korean"):
         build_metrics("ko", "ko-mecab")
 
@@ -153,11 +152,11 @@ def test_p_values_are_sacrebleus(test: Test, tmp_path: Path) -> None:
         systems = [System("good", text.good), System("bad", text.bad)]
         scores, comparisons = compare(systems, text.references, metrics, test, 300)
     expected: list[float] = []
-    for of_system in scores:
-        for i, metric in enumerate(of_system):
+    for metrics_of_system in scores:
+        for metric, comparison in zip(metrics_of_system, comparisons, strict=True):
             middle, half = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2
             expected += [metric.score] + ([middle, half] if test == "bootstrap" else [])
-            expected += [comparisons[i].p_value] if of_system is scores[1] else []
+            expected += [comparison.p_value] if metrics_of_system is scores[1] else []
     assert [float(number) for number in re.findall(r"\d+\.\d{4}\b", told)] == pytest.approx(expected, abs=1e-3)
     for metric in scores[0]:
         assert f"{metric.name} {metric.signature}" in re.sub(" +", " ", told)
@@ -173,16 +172,15 @@ def compared(*others: list[str], test: Test = "bootstrap", n: int | None = 200, 
 def test_a_few_words_are_chance_and_many_are_not(test: Test) -> None:
     for n, significant in ((0, False), (2, False), (12, True)):
         changed = [line.replace("There", "Here") if i < n else line for i, line in enumerate(ENGLISH.references)]
-        _, found = compared(ENGLISH.references, changed, test=test, n=500)
-        assert (found[0].p_value < 0.05) == significant
-        assert n or {(c.difference, c.p_value) for c in found} == {(0, 1)}
+        _, tests = compared(ENGLISH.references, changed, test=test, n=500)
+        assert (tests[0].p_value < 0.05) == significant
+        assert n or {(c.difference, c.p_value) for c in tests} == {(0, 1)}
         if test == "randomization" and n == 2:  # no surer than its ways to swap
-            assert [c.p_value for c in found] == [1 / 2] * 4
+            assert [c.p_value for c in tests] == [1 / 2] * 4
 
 
 def test_intervals_beside_a_randomization_are_those_of_each_system_alone() -> None:
-    with sampling_seed(7):
-        alone = measure(ENGLISH.good, ENGLISH.references, build_metrics("en", "13a"), 300)
+    alone = scored(ENGLISH.good, ENGLISH.references, "en", "13a", 300)
     (baseline, _), (bleu, *_) = compared(ENGLISH.good, ENGLISH.bad, test="randomization", n_bootstrap=300)
     assert [(m.score, m.low, m.high) for m in baseline] == [(m.score, m.low, m.high) for m in alone]
     assert "|bs:300|ar:200|seed:7|" in bleu.signature
@@ -203,9 +201,9 @@ def test_the_seed_is_the_users_or_that_of_the_environment_or_sacrebleus(monkeypa
 
 
 def test_ter_counts_given_words_and_no_end_of_an_interval_leaves_the_scale() -> None:
-    assert measure(["京都 に 橋"], ["京都 に 寺"], build_metrics("ja", "none"))[-1].score == pytest.approx(100 / 3)
-    found = [with_interval(name, 99, 98, 3, "") for name in ("BLEU", "chrF2", "TER")]
-    assert [(metric.low, metric.high) for metric in found] == [(95, 100), (95, 100), (95, 101)]
+    assert scored(["京都 に 橋"], ["京都 に 寺"], "ja", "none")[-1].score == pytest.approx(100 / 3)
+    metrics = [with_interval(name, 99, 98, 3, "") for name in ("BLEU", "chrF2", "TER")]
+    assert [(metric.low, metric.high) for metric in metrics] == [(95, 100), (95, 100), (95, 101)]
     assert with_interval("BLEU", 1, 1, 3, "").low == 0
 
 
@@ -219,7 +217,7 @@ def test_ter_counts_given_words_and_no_end_of_an_interval_leaves_the_scale() -> 
 )
 def test_what_has_no_score_is_refused(translations: list[str], references: list[str], n: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        measure(translations, references, build_metrics("en", "13a"), n)
+        scored(translations, references, "en", "13a", n)
 
 
 def test_the_tokenizer_fits_the_language_or_is_refused() -> None:
@@ -288,11 +286,11 @@ def by_hand(translations: list[str], references: list[str]) -> str:
         (["a\u3000b c\u00a0d e f g", "É a ＴＶ b c d"], ["a\u3000b c d e f g", "é a ｔｖ b c d"]),
     ],
 )
-def test_nymwas_line_is_that_of_the_script(translations: list[str], references: list[str]) -> None:
+def test_the_line_of_multi_bleu_is_that_of_the_script(translations: list[str], references: list[str]) -> None:
     assert multi_bleu(translations, references) == by_hand(translations, references)
 
 
-def test_plain_english_is_cut_as_moses_does() -> None:
+def test_plain_english_is_tokenized_as_moses_does() -> None:
     plain = ["\"Don't,\" said the No. 3 monk (of Soto Zen's temple) & left for 1,000 years.", "", "vol. 1-12, 50% <b>"]
     assert moses_words(plain) == [
         "\" Don 't , \" said the No. 3 monk ( of Soto Zen 's temple ) & left for 1,000 years .",
@@ -303,9 +301,11 @@ def test_plain_english_is_cut_as_moses_does() -> None:
 
 # analysis, by hand
 
-TRAINING = word_counts(
-    ["the temple is old .", "the old temple", "the the the the the the the the", "is it ?"], word_splitter("13a")
-)
+
+def analyse(
+    sources: list[str], translations: list[str], references: list[str], tokenize: str, training_text: Path | None = None
+) -> Analysis:
+    return ReferenceText("test", "en", tokenize, sources, references, training_text).analyse(translations)
 
 
 def sentence(n: int) -> str:
@@ -316,15 +316,15 @@ def labels(groups: list[PartScore]) -> list[tuple[str, int]]:
     return [(group.label, group.count) for group in groups]
 
 
-def test_each_length_and_each_frequency_belongs_to_one_group() -> None:
+def test_each_length_and_each_frequency_belongs_to_one_group(tmp_path: Path) -> None:
     lengths = [0, 1, 5, 6, 10, 11, 20, 21, 30, 31, 40, 41, 60, 61, 300]
     analysis = analyse([sentence(n) for n in lengths], ["a"] * 15, ["a"] * 15, "13a")
     groups = {"0-5": 3} | dict.fromkeys(("6-10", "11-20", "21-30", "31-40", "41-60", "61+"), 2)
     assert labels(analysis.bleu_by_length) == [(f"{label} source tokens", n) for label, n in groups.items()]
     occurrences = [0, 1, 2, 4, 5, 9, 10, 99, 100, 999, 1000, 2000]
     reference = " ".join(f"w{n}" for n in occurrences)
-    counts = word_counts([f"w{n}" for n in occurrences for _ in range(n)], word_splitter("13a"))
-    analysis = analyse([], [reference], [reference], "13a", training_words=counts)
+    training = write(tmp_path / "training", [f"w{n}" for n in occurrences for _ in range(n)])
+    analysis = analyse([], [reference], [reference], "13a", training)
     groups = {"never seen": 1, "1 time": 1} | dict.fromkeys(
         ("2-4 times", "5-9 times", "10-99 times", "100-999 times", "1000+ times"), 2
     )
@@ -355,18 +355,19 @@ def test_a_group_is_scored_as_a_text_of_its_own_with_its_tokenizer() -> None:
     assert group.score == pytest.approx(sacrebleu.corpus_bleu(ours, [theirs], tokenize="char").score)
 
 
-def test_f1_by_hand() -> None:
+def test_f1_by_hand(tmp_path: Path) -> None:
+    lines = ["the temple is old .", "the old temple", "the the the the the the the the", "is it ?"]
     # the: 10 times in the training text, temple and is: 2, old: 2, Kyoto: never
     ours, theirs = ["the the temple is", "Kyoto is old"], ["the temple is old", "the Kyoto temple"]
     # never: Kyoto is in the one reference and its translation; 2-4 times: the references have temple, is, old, temple,
     # the translations temple, is, is, old, and temple and is of the first match; 10-99: the, the against the, the
-    found = analyse([], ours, theirs, "13a", training_words=TRAINING).f1_by_frequency
-    assert labels(found) == [("never seen", 1), ("2-4 times", 4), ("10-99 times", 2)]
-    assert [group.score for group in found] == pytest.approx([100, 100 * 2 * 2 / (4 + 4), 100 * 2 * 1 / (2 + 2)])
+    groups = analyse([], ours, theirs, "13a", write(tmp_path / "training", lines)).f1_by_frequency
+    assert labels(groups) == [("never seen", 1), ("2-4 times", 4), ("10-99 times", 2)]
+    assert [group.score for group in groups] == pytest.approx([100, 100 * 2 * 2 / (4 + 4), 100 * 2 * 1 / (2 + 2)])
     # a word that another sentence's reference has is no match, and a second one only if the reference has two
     ours, theirs = ["temple temple temple", "x Temple"], ["temple x", "temple y"]
-    found = analyse([], ours, theirs, "13a", training_words=Counter(["temple"])).f1_by_frequency
-    assert found == [PartScore("never seen", 2, 0), PartScore("1 time", 2, 100 * 2 * 1 / (2 + 3))]
+    groups = analyse([], ours, theirs, "13a", write(tmp_path / "temple", ["temple"])).f1_by_frequency
+    assert groups == [PartScore("never seen", 2, 0), PartScore("1 time", 2, 100 * 2 * 1 / (2 + 3))]
 
 
 @pytest.mark.parametrize(
@@ -414,11 +415,11 @@ def test_best_and_worst_have_their_lines() -> None:
 SHORT = ParallelText(["寺", *TEXT.src[:40:9]], ["A temple.", *TEXT.tgt[:40:9]])  # of different lengths
 
 
-def cut(model: Transformer, place: int) -> Transformer:
+def without_head(model: Transformer, place: int) -> Transformer:
     """The same network with the output projection of one head zeroed; heads are counted over kinds and layers."""
     twin = copy.deepcopy(model)
     layer, head = divmod(place, 2)
-    attention = [one for of in attentions(twin).values() for one in of][layer]
+    attention = [attention for layers in attentions(twin).values() for attention in layers][layer]
     attention.output.weight.data[:, 8 * head : 8 * head + 8] = 0
     return twin
 
@@ -439,20 +440,18 @@ def pair_by_pair(model: Transformer) -> float:
 def test_a_head_is_worth_what_the_loss_rises_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("utils.search.forced._TOKENS_PER_BATCH", 60)  # several batches
     model = translating()
-    found = head_importance(Run(Path(), TranslationConfig(model=MODEL), tokenizers(), model), SHORT)
-    assert found.loss == pytest.approx(pair_by_pair(model), rel=1e-5)
-    rises = [pair_by_pair(cut(model, i)) - pair_by_pair(model) for i in range(10)]
-    assert [head.loss_rise for head in found.heads] == pytest.approx(rises, abs=1e-4)
+    loss, heads = head_importance(Run(Path(), TranslationConfig(model=MODEL), tokenizers(), model), SHORT)
+    assert loss == pytest.approx(pair_by_pair(model), rel=1e-5)
+    rises = [pair_by_pair(without_head(model, i)) - pair_by_pair(model) for i in range(10)]
+    assert [head.loss_rise for head in heads] == pytest.approx(rises, abs=1e-4)
     assert len({round(rise, 3) for rise in rises}) == 10
-    assert [(head.kind, head.layer, head.head) for head in found.heads] == [
-        *(("encoder", 1, head) for head in (1, 2)),
-        *((kind, layer, head) for kind in ("decoder", "cross") for layer in (1, 2) for head in (1, 2)),
-    ]
+    layers = (("encoder", 1), ("decoder", 1), ("decoder", 2), ("cross", 1), ("cross", 2))
+    assert [head[:3] for head in heads] == [(*layer, head) for layer in layers for head in (1, 2)]
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
     # the entropy is the mean over all positions that are no padding
     ids = zip(tokenizers().src.encode(SHORT.src), tokenizers().tgt.encode(SHORT.tgt), strict=True)
     by_pair = [attention_weights(model, *pair) for pair in ids]
-    for head in found.heads:
+    for head in heads:
         rows = torch.cat([row_entropy(weights[head.kind][head.layer - 1][head.head - 1]) for weights in by_pair])
         assert head.entropy == pytest.approx(rows.mean().item(), rel=1e-4)
 
@@ -473,7 +472,7 @@ class Dictionary(Translator):
 def test_a_validation_scores_translations_against_references() -> None:
     text = TEXT[:10]
     right = translation_scores(Dictionary(), text, CORPUS, 2, 1.5)
-    assert [right.loss, right.scores["bleu"], right.scores["chrf"]] == pytest.approx([1.5, 100, 100])
+    assert [right.loss, *right.scores.values()] == pytest.approx([1.5, 100, 100])
     some = translation_scores(Dictionary(text.src[:4]), text, CORPUS)
     assert list(some.translations) == ["There is nothing at all here."] * 4 + text.tgt[4:]
     assert some.scores["bleu"] == sacrebleu.corpus_bleu(list(some.translations), [text.tgt]).score
@@ -493,7 +492,7 @@ def test_each_validation_decodes_with_the_weights_of_its_moment() -> None:
     model.load_state_dict(other.state_dict())  # in place, as an optimizer does
     after = translation_scores(run.translator(search), TEXT[:3], CORPUS)
     expected = run._replace(model=other).translator(search).translate(TEXT.src[:3])
-    assert after.translations == [found.text for found in expected] != before.translations
+    assert after.translations == [translation.text for translation in expected] != before.translations
 
 
 MASK = len(tokenizers().src)  # the first id after the vocabulary
@@ -529,11 +528,11 @@ def test_accuracy_is_counted_over_all_batches() -> None:
         [1, 0],
     )
     second = masked([[BOS_ID, 17, MASK, 18, EOS_ID]], [[PAD_ID, PAD_ID, 20, 13, PAD_ID]], [1])  # 20 is wrong, 13 right
-    found = masked_accuracy(cast(BertForPreTraining, SaysWhere()), [first, second], tokenizers().src, 2.5)
-    assert found.loss == 2.5
-    assert found.scores == {"accuracy": pytest.approx(100 * 3 / 5), "next_sentence": pytest.approx(100 * 2 / 3)}
+    validation = masked_accuracy(cast(BertForPreTraining, SaysWhere()), [first, second], tokenizers().src, 2.5)
+    assert validation.loss == 2.5
+    assert validation.scores == {"accuracy": pytest.approx(100 * 3 / 5), "next_sentence": pytest.approx(100 * 2 / 3)}
     begin, fifteen, twelve, nineteen, end, thirteen = tokenizers().src.tokens([BOS_ID, 15, 12, 19, EOS_ID, 13])
-    sample = found.samples[0]
+    sample = validation.samples[0]
     assert sample.source.split() == [begin, fifteen, "[MASK]", "[MASK]", end]
     assert sample.reference.split() == [begin, fifteen, twelve, nineteen, end]
     assert sample.translation.split() == [begin, fifteen, twelve, thirteen, end]
@@ -553,13 +552,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write(home / f"{name}.en", getattr(ENGLISH, name))
         write(home / f"{name}.ja", getattr(JAPANESE, name))
         write(home / f"{name}.tok", getattr(TOKENIZED, name))
-    write(home / "sources", TEXT.src[:40])
-    write(home / "short", ENGLISH.good[:-1])
+    texts = {"sources": TEXT.src[:40], "short": ENGLISH.good[:-1], "corpus.ja": TEXT.src, "corpus.en": TEXT.tgt}
+    texts |= {"words.ja": ["京都 の 寺", "橋"], "words.en": ["a temple", "a bridge"]}
+    golds = {"right": ["0-0", "0-0"], "odd": ["0-0", "1_2"], "beyond": ["0-0 3-1", "0-0"], "vague": ["P-0-0", ""]}
+    for name, lines in (texts | golds).items():
+        write(home / name, lines)
     for folder in ("a", "b/a"):
         (home / "folder" / folder).mkdir(parents=True)
-    src, tgt = write(home / "corpus.ja", TEXT.src), write(home / "corpus.en", TEXT.tgt)
     run = tiny.run(home / "pickles")
-    data = DataConfig(corpus="files", src=src, tgt=tgt, held_out=15)
+    data = DataConfig(corpus="files", src=home / "corpus.ja", tgt=home / "corpus.en", held_out=15)
     replace(TranslationConfig.load(run / CONFIG), data=data).save(run / CONFIG)
     prepare_corpus(data, home / "split")
     return home
@@ -570,8 +571,8 @@ def home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that a command runs in."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    for module in (evaluate, score_module):
-        monkeypatch.setattr(module, "find_run", partial(find_run, root=tmp_path / "pickles"))
+    for module in ("evaluate", "utils.evaluation.score"):
+        monkeypatch.setattr(f"{module}.find_run", partial(find_run, root=tmp_path / "pickles"))
     for prepare in (prepare_to_score, prepare_corpus):
         monkeypatch.setattr(f"utils.dataset.corpus.{prepare.__name__}", partial(prepare, root=made / "split"))
     return tmp_path
@@ -583,12 +584,26 @@ def command(home: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     return lambda line: outcome("evaluate.py", evaluate.main, capsys, *shlex.split(line))
 
 
-def reported(command: Command, line: str) -> list[dict[str, Any]]:
-    """The evaluations of a report."""
-    found = command(f"{line} --json report.json")
-    assert found.status == 0, found.err
-    told: dict[str, list[dict[str, Any]]] = json.loads(Path("report.json").read_text(encoding="utf-8"))
-    return told["evaluations"]
+@pytest.fixture
+def folder(home: Path) -> Path:
+    """That of the run."""
+    (folder,) = (home / "pickles").iterdir()
+    return folder
+
+
+@pytest.fixture
+def held_out(folder: Path, made: Path) -> Callable[[str], tuple[Run, ParallelText]]:
+    """The run, and a held-out set of its corpus."""
+    run = load_run(folder, CPU)
+    corpus = prepare_to_score(run.config.data, made / "split")
+    return lambda split: (run, read_parallel(getattr(corpus, split)))
+
+
+def result_of(command: Command, line: str) -> Any:
+    """What a command writes as JSON."""
+    ended = command(f"{line} --json result.json")
+    assert ended.status == 0, ended.err
+    return read_json(Path("result.json"))
 
 
 REFUSED = """
@@ -609,6 +624,13 @@ run --tag law                                                 | tag=law, but the
 run --minimum-bayes-risk --beam 1                             | nothing to choose from: give e.g. --beam 8
 run --length-penalty 20                                       | --length-penalty 20.0: give
 tune --save --beams 1 0                                       | --beams 0: give
+alignments --gold right --sources words.ja                    | belong together: give all three
+alignments --gold odd --sources words.ja --references words.en | odd, line 2: '1_2' is no link: write i-j or S-i-j
+alignments --gold beyond --sources words.ja --references words.en | line 1: '3-1' is beyond 3 source and 2 target words
+alignments --gold good.en --sources words.ja --references words.en | good.en has 40 lines but words.ja has 2
+alignments --gold vague --sources words.ja --references words.en | no sentence with a sure link is left to score
+alignments --gold right --sources words.en --references words.en | words.en is not in ja
+alignments --gold right --sources words.ja --references words.en --layer 3 | --layer 3: the decoder has 2; give 1 to 2
 pairs tiny                                                    | learned corpus=files, ja to en; the pairs are of
 curves folder                                                 | --picture is missing: give the PNG file to write
 curves folder --picture x.png                                 | no log.jsonl in folder
@@ -624,10 +646,7 @@ run --bim 3                                                   | evaluate.py run:
 def test_a_mistake_is_one_line_and_nothing_is_translated_or_written(
     line: str, words: str, command: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never(*_: object) -> NoReturn:
-        raise AssertionError("translated in vain")
-
-    monkeypatch.setattr(Translator, "translate", never)
+    monkeypatch.setattr(Translator, "translate", Mock(side_effect=AssertionError("translated in vain")))
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
     assert words.strip() in command(line).complaint
     assert before == {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
@@ -636,30 +655,30 @@ def test_a_mistake_is_one_line_and_nothing_is_translated_or_written(
 WARNED = """
 file good.tok references.en --tgt-lang en --bootstrap 0 | good.tok looks tokenized: give --pre-tokenized
 file good.tok references.en --tgt-lang en --bootstrap 0 --pre-tokenized               |
-multi-bleu references.tok references.tok --force             | is not tok/kyoto-test.en of KFTT
-multi-bleu good.en references.tok                            | good.en is not tokenized
+multi-bleu references.tok references.tok --force        | is not tok/kyoto-test.en of KFTT
+nymwa good.en references.tok                            | good.en is not tokenized
 """
 
 
 @pytest.mark.parametrize(("line", "words"), [row.split("|") for row in WARNED.strip("\n").split("\n")])
 def test_what_looks_wrong_is_scored_with_a_warning(line: str, words: str, command: Command) -> None:
-    found = command(line)
-    assert found.status == 0
-    assert words.strip() in found.err
-    assert words.strip() or not found.err
+    ended = command(line)
+    assert ended.status == 0
+    assert words.strip() in ended.err
+    assert words.strip() or not ended.err
 
 
 def test_a_file_is_scored(command: Command) -> None:
     words = "--tgt-lang ja --seed 7 --html report.html --sources sources --training-text references.ja"
-    (found,) = reported(command, f"file good.ja references.ja {words}")
+    (evaluation,) = result_of(command, f"file good.ja references.ja {words}")["evaluations"]
     with sampling_seed(7):
         expected = measure(JAPANESE.good, JAPANESE.references, build_metrics("ja", "ja-mecab"), 1000)
-    assert found["metrics"] == [asdict(metric) for metric in expected]
-    assert (found["system"], found["text"], found["n_sentences"]) == ("good.ja", "references.ja", 40)
+    assert evaluation["metrics"] == [asdict(metric) for metric in expected]
+    assert [evaluation[name] for name in ("system", "text", "n_sentences")] == ["good.ja", "references.ja", 40]
     page = Path("report.html").read_text(encoding="utf-8")
     assert all(f"{metric.score:.2f}" in page and metric.signature in page for metric in expected)
-    assert found["analysis"]["f1_by_frequency"]
-    shown = found["analysis"]["best"][0]
+    assert evaluation["analysis"]["f1_by_frequency"]
+    shown = evaluation["analysis"]["best"][0]
     assert (shown["source"], shown["translation"]) == (TEXT.src[shown["line"] - 1], JAPANESE.good[shown["line"] - 1])
 
 
@@ -667,92 +686,84 @@ def test_systems_are_compared_with_the_first_and_runs_stand_for_their_translatio
     command: Command, home: Path
 ) -> None:
     shutil.copy(home / "good.en", home / "folder" / "test.txt")
-    words = "--tgt-lang en --test randomization --samples 200 --seed 3"
-    found = reported(command, f"compare references.en bad.en folder {words}")
-    systems = [System("bad.en", ENGLISH.bad), System("folder", ENGLISH.good)]
-    with sampling_seed(3):
-        scores, comparisons = compare(
-            systems, ENGLISH.references, build_metrics("en", "13a"), "randomization", 200, 1000
-        )
-    assert [one["metrics"] for one in found] == [[asdict(metric) for metric in of_system] for of_system in scores]
-    assert [one["system"] for one in found] == ["bad.en", "folder"]
-    told = json.loads((home / "report.json").read_text(encoding="utf-8"))
-    assert told["comparisons"] == [asdict(one) for one in comparisons]
     shutil.copytree(home / "folder", home / "pickles" / "named")  # stands for its translations by its name, too
-    assert [one["metrics"] for one in reported(command, f"compare references.en bad.en named {words}")] == [
-        one["metrics"] for one in found
-    ]
+    systems, metrics = [System("bad.en", ENGLISH.bad), System("folder", ENGLISH.good)], build_metrics("en", "13a")
+    with sampling_seed(3):
+        scores, comparisons = compare(systems, ENGLISH.references, metrics, "randomization", 200, 1000)
+    words = "--tgt-lang en --test randomization --samples 200 --seed 3"
+    for run in ("folder", "named"):
+        result = result_of(command, f"compare references.en bad.en {run} {words}")
+        assert [of_system["metrics"] for of_system in result["evaluations"]] == [[*map(asdict, s)] for s in scores]
+        assert [of_system["system"] for of_system in result["evaluations"]] == ["bad.en", run]
+        assert result["comparisons"] == [asdict(comparison) | {"system": run} for comparison in comparisons]
 
 
 def test_systems_are_contrasted_by_sentences_and_ngrams(command: Command, home: Path) -> None:
-    write(home / "references", ["a red bridge", "an old temple", "the garden", "the river", "the river", "the shop"])
-    write(home / "before", ["a red bridge", "a temple", "the hut", "the lake", "the lake", "the shop"])
-    write(home / "after", ["a bridge", "an old temple", "the garden", "the river", "a river river", "the shop"])
-    found = command("compare references before after --tgt-lang en --html page.html --json page.json --samples 100")
-    assert found.status == 0, found.err
-    (told,) = json.loads((home / "page.json").read_text(encoding="utf-8"))["contrasts"]
-    assert (told["system"], told["baseline"]) == ("after", "before")
-    assert {pair[1]["line"] for pair in told["better"]} == {2, 3, 4, 5}
-    assert [(a["line"], a["translation"], b["translation"]) for a, b in told["worse"]] == [
+    river, bell = ["the river", "the river", "the shop"], ["bell", "bell", "bell", "bell"]
+    write(home / "references", ["a red bridge", "an old temple", "the garden", *river, *bell])
+    write(home / "before", ["a red bridge", "a temple", "the hut", "the lake", "the lake", "the shop", "bell", *"xyz"])
+    write(home / "after", ["a bridge", "an old temple", "the garden", "the river", "a river river", "the shop", *bell])
+    line = "compare references before after --tgt-lang en --html page.html --samples 100"
+    (contrast,) = result_of(command, line)["contrasts"]
+    assert (contrast["system"], contrast["baseline"]) == ("after", "before")
+    assert {after["line"] for _, after in contrast["better"]} == {2, 3, 4, 5, 8, 9, 10}
+    assert [(a["line"], a["translation"], b["translation"]) for a, b in contrast["worse"]] == [
         (1, "a red bridge", "a bridge")
     ]
-    rises = [b["chrf"] - a["chrf"] for a, b in told["better"]]
+    rises = [b["chrf"] - a["chrf"] for a, b in contrast["better"]]
     assert rises == sorted(rises, reverse=True)
-    (a, b), reference = told["better"][0], "the garden"
-    assert (a["chrf"], b["chrf"]) == tuple(
-        sacrebleu.sentence_chrf(t, [reference]).score for t in ("the hut", reference)
+    expected = [sacrebleu.sentence_chrf(text, ["the garden"]).score for text in ("the hut", "the garden")]
+    assert expected in [[sentence["chrf"] for sentence in pair] for pair in contrast["better"]]
+    gained, lost = (
+        [tuple(ngram[name] for name in ("ngram", "baseline", "system", "references")) for ngram in contrast[side]]
+        for side in ("gained", "lost")
     )
-    gained = [(one["ngram"], one["baseline"], one["system"], one["references"]) for one in told["gained"]]
-    # (2 + 1) / (2 + 2); all others once against never: 2 / 3; a second river in one line is not in its reference
-    assert gained[0] == ("river", 0, 2, 2)
-    assert set(gained[1:]) == {
-        (ngram, 0, 1, n)
-        for ngram, n in {"an": 1, "old": 1, "an old": 1, "old temple": 1, "an old temple": 1, "garden": 1}.items()
-    } | {("the garden", 0, 1, 1), ("the river", 0, 1, 2)}
-    lost = {(one["ngram"], one["baseline"], one["system"], one["references"]) for one in told["lost"]}
-    assert lost == {(ngram, 1, 0, 1) for ngram in ("red", "a red", "red bridge", "a red bridge")} | {("the", 4, 3, 4)}
+    # 3 / 4, 5 / 7; all others once against never: 2 / 3; a second river in one line is not in its reference
+    assert gained[:2] == [("river", 0, 2, 2), ("bell", 1, 4, 4)]
+    once = ("an", "old", "an old", "old temple", "an old temple", "garden", "the garden")
+    assert {*gained[2:]} == {*((ngram, 0, 1, 1) for ngram in once), ("the river", 0, 1, 2)}
+    assert {*lost} == {*((n, 1, 0, 1) for n in ("red", "a red", "red bridge", "a red bridge")), ("the", 4, 3, 4)}
     assert "differ most" in (home / "page.html").read_text(encoding="utf-8")
 
 
-def test_nymwas_line_is_all_that_is_printed(command: Command) -> None:
-    found = command("multi-bleu good.en references.tok --plain")
-    assert found.out == multi_bleu(moses_words(ENGLISH.good), TOKENIZED.references) + "\n"
-    assert "is not tokenized" not in found.err
+def test_the_line_of_multi_bleu_is_all_that_is_printed(command: Command) -> None:
+    ended = command("multi-bleu good.en references.tok --plain")
+    assert ended.out == multi_bleu(moses_words(ENGLISH.good), TOKENIZED.references) + "\n"
+    assert "is not tokenized" not in ended.err
 
 
-def test_a_run_translates_its_own_text(command: Command, home: Path, made: Path) -> None:
-    (folder,) = (home / "pickles").iterdir()
-    loaded = load_run(folder, CPU)
-    search = replace(loaded.config.search, beam_size=3, length_penalty=-1.0)
-    pairs = read_parallel(prepare_to_score(loaded.config.data, made / "split").dev)[:6]
-    expected = [found.text for found in loaded.translator(search).translate(pairs.src)]
+HeldOut = Callable[[str], tuple[Run, ParallelText]]
+
+
+def test_a_run_translates_its_own_text(command: Command, folder: Path, held_out: HeldOut) -> None:
+    run, pairs = held_out("dev")
+    search = replace(run.config.search, beam_size=3, length_penalty=-1.0)
+    expected = [translation.text for translation in run.translator(search).translate(pairs.src[:6])]
     words = "--split dev --beam 3 --length-penalty -1 --limit 6 --bootstrap 0 --translations out"
-    (found,) = reported(command, f"run {folder} {words}")
-    assert read_lines(home / "out") == expected
-    assert found["metrics"] == [asdict(m) for m in measure(expected, pairs.tgt, build_metrics("en", "13a"))]
-    assert (found["text"], found["n_sentences"]) == ("files dev, ja-en, first 6 sentences", 6)
-    assert found["system"] == f"{folder.name}, beam 3, length penalty -1"
-    groups = found["analysis"]["f1_by_frequency"]
+    (evaluation,) = result_of(command, f"run {folder} {words}")["evaluations"]
+    assert read_lines(Path("out")) == expected
+    assert evaluation["metrics"] == [asdict(m) for m in measure(expected, pairs.tgt[:6], build_metrics("en", "13a"))]
+    assert (evaluation["text"], evaluation["n_sentences"]) == ("files dev, ja-en, first 6 sentences", 6)
+    assert evaluation["system"] == f"{folder.name}, beam 3, length penalty -1"
+    groups = evaluation["analysis"]["f1_by_frequency"]
     assert sum(group["count"] for group in groups if group["label"] != "never seen") > 3 * 6
-    (found,) = reported(command, "run --bootstrap 0 --beam 1")
-    assert (found["text"], found["n_sentences"]) == ("files test, ja-en", 15)
+    (evaluation,) = result_of(command, "run --bootstrap 0 --beam 1")["evaluations"]
+    assert (evaluation["text"], evaluation["n_sentences"]) == ("files test, ja-en", 15)
 
 
-def test_what_is_missing_or_could_not_be_translated_is_said(command: Command, home: Path) -> None:
-    (run,) = (home / "pickles").iterdir()
-    config = TranslationConfig.load(run / CONFIG)
+def test_what_is_missing_or_could_not_be_translated_is_said(command: Command, home: Path, folder: Path) -> None:
+    config = TranslationConfig.load(folder / CONFIG)
     src = write(home / "d.ja", [TEXT.src[0], "京都に古い寺" * 20, "😀", "😀"])
     tgt = write(home / "d.en", TEXT.tgt[:4])
-    test_src, test_tgt = config.data.src, config.data.tgt
-    data = replace(config.data, dev_src=src, dev_tgt=tgt, test_src=test_src, test_tgt=test_tgt)
-    replace(config, data=replace(data, src=home / "gone.ja")).save(run / CONFIG)
+    texts = replace(config.data, dev_src=src, dev_tgt=tgt, test_src=config.data.src, test_tgt=config.data.tgt)
+    replace(config, data=replace(texts, src=home / "gone.ja")).save(folder / CONFIG)
     unknown, gone = command("run --split dev --bootstrap 0 --beam 1").err.splitlines()
     assert "2 of 4 sources are entirely outside the vocabulary" in unknown
     assert "no F1 by word frequency" in gone
 
 
 def test_tuning_tries_each_setting_and_saves_the_best(
-    command: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searched: list[tuple[int, float]] = []
     translate = Translator.translate
@@ -762,52 +773,73 @@ def test_tuning_tries_each_setting_and_saves_the_best(
         return translate(translator, *rest)
 
     monkeypatch.setattr(Translator, "translate", watched)
-    found = command("tune --beams 1 3 --length-penalties 0 2 --limit 4 --save --json tuned.json --picture tuned.png")
-    kept = json.loads(Path("tuned.json").read_text(encoding="utf-8"))
-    trials = kept["trials"]
+    ended = command("tune --beams 1 3 --length-penalties 0 2 --limit 4 --save --json tuned.json --picture tuned.png")
+    tuned = read_json(Path("tuned.json"))
+    trials = tuned["trials"]
     assert [(t["beam_size"], t["length_penalty"]) for t in trials] == [(1, 0), (1, 2), (3, 0), (3, 2)]
     best = max(trials, key=lambda trial: (trial["bleu"], -trial["beam_size"]))  # of equals, the smallest beam
-    assert f"best: --beam {best['beam_size']} --length-penalty {best['length_penalty']:g}" in found.out
-    assert kept["text"] == "files dev, ja-en, first 4 sentences"
-    (run,) = (home / "pickles").iterdir()
-    search = TranslationConfig.load(run / CONFIG).search
+    assert f"best: --beam {best['beam_size']} --length-penalty {best['length_penalty']:g}" in ended.out
+    assert tuned["text"] == "files dev, ja-en, first 4 sentences"
+    search = TranslationConfig.load(folder / CONFIG).search
     assert (search.beam_size, search.length_penalty) == (best["beam_size"], best["length_penalty"])
     assert Path("tuned.png").read_bytes().startswith(b"\x89PNG")
     assert searched == [(1, 0), (3, 0), (3, 2)]  # no length penalty changes greedy search
-    (scored,) = reported(command, "run --split dev --limit 4 --bootstrap 0 --beam 3 --length-penalty 2")
+    line = "run --split dev --limit 4 --bootstrap 0 --beam 3 --length-penalty 2"
+    (scored,) = result_of(command, line)["evaluations"]
     assert scored["metrics"][0]["score"] == pytest.approx(trials[3]["bleu"])
     assert scored["analysis"]["length_ratio"] == pytest.approx(trials[3]["length_ratio"])
 
 
 def test_a_run_is_scored_with_what_agrees_most_in_the_precision_that_is_asked_for(
-    command: Command, home: Path, made: Path
+    command: Command, held_out: HeldOut
 ) -> None:
     by_risk = "run --split dev --bootstrap 0 --beam 6 --minimum-bayes-risk --precision bf16 --translations by_risk"
-    (scored,) = reported(command, by_risk)
-    (run,) = (home / "pickles").iterdir()
-    loaded = load_run(run, CPU)
-    search = replace(loaded.config.search, beam_size=6)
-    pairs = read_parallel(prepare_to_score(loaded.config.data, made / "split").dev)
+    (scored,) = result_of(command, by_risk)["evaluations"]
+    run, pairs = held_out("dev")
+    search = replace(run.config.search, beam_size=6)
     chosen, other = (
-        [found.text for found in replace(translator, minimum_bayes_risk=True).translate(pairs.src)]
-        for translator in (loaded.translator(search, "bf16"), loaded.translator(search, "fp32"))
+        [t.text for t in replace(run.translator(search, precision), minimum_bayes_risk=True).translate(pairs.src)]
+        for precision in ("bf16", "fp32")
     )
     assert read_lines(Path("by_risk")) == chosen != other
     assert scored["system"].endswith("beam 6, length penalty 0.6, bf16, minimum Bayes risk")
 
 
-def test_heads_are_weighed_on_the_text_that_is_asked_for(command: Command, home: Path, made: Path) -> None:
-    found = command("heads --split test --limit 2 --picture heads.png --json heads.json")
-    (run,) = (home / "pickles").iterdir()
-    loaded = load_run(run, CPU)
-    pairs = read_parallel(prepare_to_score(loaded.config.data, made / "split").test)[:2]
-    expected = head_importance(loaded, pairs)
+def test_a_text_is_scored_with_the_tag_that_it_is_given(
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = tagged_tokenizers()
+    monkeypatch.setattr("tests.tiny.tokenizers", lambda: pair)
+    tagged = tiny.run(folder.parent / "tagged")
+    shutil.copy(folder / CONFIG, tagged)  # for its data
+    by_tag = {}
+    for tag in ("law", "bt", None):
+        option = "" if tag is None else f"--tag {tag}"
+        line = f"run {tagged} {option} --limit 9 --bootstrap 0 --translations by_tag"
+        (evaluation,) = result_of(command, line)["evaluations"]
+        assert evaluation["text"] == f"files test, ja-en{'' if tag is None else f', tag {tag}'}, first 9 sentences"
+        by_tag[tag] = read_lines(Path("by_tag"))
+    assert by_tag["law"] == by_tag[None] != by_tag["bt"]
+
+
+def test_a_report_may_go_to_standard_output(command: Command) -> None:
+    ended = command("file good.en references.en --tgt-lang en --bootstrap 0 --json -")
+    assert ended.status == 0, ended.err
+    shown, _, result = ended.out.partition("\n{")
+    assert "BLEU" in shown
+    assert json.loads("{" + result)["evaluations"][0]["metrics"][0]["name"] == "BLEU"
+
+
+def test_heads_are_weighed_on_the_text_that_is_asked_for(command: Command, held_out: HeldOut) -> None:
+    ended = command("heads --split test --limit 2 --picture heads.png --json heads.json")
+    run, pairs = held_out("test")
+    expected = head_importance(run, pairs[:2])
     last = expected.heads[-1]
     shown = ["cross-attention", "2", "2", f"{last.loss_rise:+.4f}", f"{last.entropy:.3f}"]
-    assert found.out.splitlines()[-1].split() == shown
-    told = json.loads(Path("heads.json").read_text(encoding="utf-8"))
-    assert (told["loss"], told["heads"]) == (expected.loss, [head._asdict() for head in expected.heads])
-    assert (home / "heads.png").read_bytes().startswith(b"\x89PNG")
+    assert ended.out.splitlines()[-1].split() == shown
+    result = read_json(Path("heads.json"))
+    assert (result["loss"], result["heads"]) == (expected.loss, [head._asdict() for head in expected.heads])
+    assert Path("heads.png").read_bytes().startswith(b"\x89PNG")
 
 
 # alignments: a hand-computed example, a run whose attention is known, the shipped run
@@ -820,109 +852,63 @@ def test_alignment_error_rate_precision_and_recall_are_those_of_och_and_ney() ->
     chosen = [[0, 2, 2, 1], [1, 1, 1, 1]]  # by two heads, for each target word
     weights = F.one_hot(torch.tensor(chosen), 3)[None].float()
     short = torch.ones(1, 2, 1, 1), parse_gold("gold, line 2", "0-0", 1, 1)
-    found = agreement([(weights, gold), short])
     # A: 4 + 1 links, S: 2 + 1; head 1 hits 1 + 1 sure links and 2 + 1 possible ones, head 2 1 + 1 and 1 + 1
     expected = [[[1 - (2 + 3) / (5 + 3), 1 - (2 + 2) / (5 + 3)]], [[3 / 5, 2 / 5]], [[2 / 3, 2 / 3]]]
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
-    with pytest.raises(ValueError, match="no sentence with a sure link"):
-        agreement([(weights, parse_gold("gold, line 1", "P-0-0", 3, 4))])
+    torch.testing.assert_close(agreement([(weights, gold), short]), torch.tensor(expected, dtype=torch.float64))
 
 
 def test_words_are_aligned_by_the_attention_of_their_pieces(made: Path) -> None:
     (folder,) = (made / "pickles").iterdir()
     run = Run(folder, TranslationConfig.load(folder / CONFIG), tokenizers(), translating())
     pairs = [*zip(TEXT.src, TEXT.tgt, strict=True)][:9]
-    cut = [(re.findall("..?.?", text), words.split()) for text, words in pairs if len(text) % 3 != 1]
-    spaced = [" ".join(src) for src, _ in cut], [" ".join(tgt) for _, tgt in cut]
-    chosen: list[list[list[list[int]]]] = []  # of each pair, layer and head: the source word of each target word
-    for src, tgt in cut:
-        texts = ["".join(src)], [" ".join(tgt)]
-        pieces = [one.split(text)[0] for one, text in zip(run.tokenizers, texts, strict=True)]
-        owners = [  # the word of each character of each piece
-            [[next(letters) for _ in piece.replace("▁", "")] for piece in side]
-            for side, words in zip(pieces, (src, tgt), strict=True)
-            for letters in [iter([i for i, word in enumerate(words) for _ in word])]
-        ]
-        ids = [one.encode(text)[0] for one, text in zip(run.tokenizers, texts, strict=True)]
-        by_layer = attention_weights(run.model, *ids)["cross"]
-        chosen.append([])
-        for of_layer in by_layer:
-            chosen[-1].append([])
+    words = [(re.findall("..?.?", text), line.split()) for text, line in pairs if len(text) % 3 != 1]
+    spaced = [" ".join(src) for src, _ in words], [" ".join(tgt) for _, tgt in words]
+    links: list[list[list[int]]] = []  # of each pair and head, layer by layer: the source word of each target word
+    for src, tgt in words:
+        texts = "".join(src), " ".join(tgt)
+        owners, ids = [], []
+        for tokenizer, text, side in zip(run.tokenizers, texts, (src, tgt), strict=True):
+            letters = iter([i for i, word in enumerate(side) for _ in word])
+            # the word of each character of each piece
+            owners.append([[next(letters) for _ in piece.replace("▁", "")] for piece in tokenizer.split([text])[0]])
+            ids += tokenizer.encode([text])
+        links.append([])
+        for of_layer in attention_weights(run.model, *ids)["cross"]:
             for weights in [*of_layer, of_layer.mean(0)]:
                 sums = torch.zeros(len(tgt), len(src))
                 for (t, of_target), (s, of_source) in product(enumerate(owners[1]), enumerate(owners[0])):
                     for j, i in product(of_target, of_source):
                         sums[j, i] += weights[t, s] / len(of_target) / len(of_source)
-                chosen[-1][-1].append(sums.argmax(1).tolist())
-    for layer, head in ((0, 0), (1, 1), (1, 2)):  # the links of each as gold: it alone is right in everything
-        lines = [" ".join(f"{i}-{j}" for j, i in enumerate(of_pair[layer][head])) for of_pair in chosen]
-        golds = [parse_gold("", line, len(src), len(tgt)) for line, (src, tgt) in zip(lines, cut, strict=True)]
+                links[-1].append(sums.argmax(1).tolist())
+    for place in (0, 4, 5):  # the links of each as gold: it alone is right in everything
+        lines = [" ".join(f"{i}-{j}" for j, i in enumerate(of_pair[place])) for of_pair in links]
+        golds = [parse_gold("", line, len(src), len(tgt)) for line, (src, tgt) in zip(lines, words, strict=True)]
         scores, left_out = score_alignment(run, spaced, golds, None)
         assert left_out == 0
-        assert [one[:2] for one in scores] == [(number, name) for number in (1, 2) for name in (1, 2, "mean")]
-        assert [one[2:] == (0, 1, 1) for one in scores] == [i == 3 * layer + head for i in range(6)]
+        assert [score[:2] for score in scores] == [(layer, head) for layer in (1, 2) for head in (1, 2, "mean")]
+        assert [score[2:] == (0, 1, 1) for score in scores] == [i == place for i in range(6)]
         assert score_alignment(run, spaced, golds, 2)[0] == scores[3:]
 
 
-def test_a_text_is_scored_with_the_tag_that_it_is_given(
-    command: Command, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pair = tagged_tokenizers()
-    monkeypatch.setattr("tests.tiny.tokenizers", lambda: pair)
-    folder = tiny.run(home / "pickles" / "tagged")
-    shutil.copy(next((home / "pickles").glob("tiny*")) / CONFIG, folder)  # for its data
-    of_tag = {}
-    for tag in ("law", "bt", None):
-        option = "" if tag is None else f"--tag {tag}"
-        (found,) = reported(command, f"run {folder} {option} --limit 9 --bootstrap 0 --translations of_tag")
-        assert found["text"] == f"files test, ja-en{'' if tag is None else f', tag {tag}'}, first 9 sentences"
-        of_tag[tag] = Path("of_tag").read_text(encoding="utf-8")
-    assert of_tag["law"] == of_tag[None] != of_tag["bt"]
-
-
-ALIGNED = ["京都 は 日本 の 古都 で ある 。", "彼 は 京都 に 生まれ た 。", "京\u200b都 の 寺"]
-ALIGNMENTS = "alignments --gold gold --sources words.ja --references words.en"
-
-
 def test_the_alignments_of_the_shipped_run_are_told(command: Command, home: Path) -> None:
-    write(home / "words.ja", ALIGNED)
+    write(home / "words.ja", ["京都 は 日本 の 古都 で ある 。", "彼 は 京都 に 生まれ た 。", "京\u200b都 の 寺"])
     write(home / "words.en", ["Kyoto is an old capital of Japan .", "He was born in Kyoto .", "a temple of Kyoto"])
     write(home / "gold", ["0-0 5-1 6-1 4-3 4-4 3-5 2-6 7-7 P-4-2", "0-0 4-2 2-4 3-3 5-1 6-5 1p0", "0-3 1-2 2-1"])
     shutil.copytree(PICKLES / "kftt_ja_en", home / "shipped")  # it reads a tag, and plain text
-    found = command(f"{ALIGNMENTS} shipped --picture heads.png --json heads.json")
-    assert found.out.startswith("shipped, gold: 2 sentences, 1 left out; in %\n"), found.err
-    told = json.loads(Path("heads.json").read_text(encoding="utf-8"))
-    assert told["left_out"] == 1  # its pieces have no invisible space
-    assert [(one["layer"], one["head"]) for one in told["scores"]] == [
-        (layer, head) for layer in (1, 2, 3) for head in (1, 2, 3, 4, 5, "mean")
-    ]
-    assert told["best"] == min(told["scores"], key=lambda one: one["aer"])
-    assert told["best"]["aer"] < 0.3  # of links at random, more than 0.8
-    assert found.out.splitlines()[-1] == f"best: layer {told['best']['layer']}, head {told['best']['head']}"
-    row = [f"{100 * told['scores'][-1][name]:.1f}" for name in ("aer", "precision", "recall")]
-    assert found.out.splitlines()[-3].split() == ["3", "mean", *row]
+    files = "--gold gold --sources words.ja --references words.en"
+    ended = command(f"alignments {files} shipped --picture heads.png --json heads.json")
+    assert ended.out.startswith("shipped, gold: 2 sentences, 1 left out; in %\n"), ended.err
+    result = read_json(Path("heads.json"))
+    scores, best = result["scores"], result["best"]
+    assert result["left_out"] == 1  # its pieces have no invisible space
+    heads = [(layer, head) for layer in (1, 2, 3) for head in (1, 2, 3, 4, 5, "mean")]
+    assert [(score["layer"], score["head"]) for score in scores] == heads
+    assert best == min(scores, key=lambda score: score["aer"])
+    assert best["aer"] < 0.3  # of links at random, more than 0.8
+    assert ended.out.splitlines()[-1] == f"best: layer {best['layer']}, head {best['head']}"
+    row = [f"{100 * scores[-1][name]:.1f}" for name in ("aer", "precision", "recall")]
+    assert ended.out.splitlines()[-3].split() == ["3", "mean", *row]
     assert (home / "heads.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("gold", "options", "complaint"),
-    [
-        (["0-0", "1_2"], "", "gold, line 2: '1_2' is no link: write i-j or S-i-j (sure), P-i-j or ipj (possible)"),
-        (["0-0 3-1", "0-0"], "", "gold, line 1: '3-1' is beyond 3 source and 2 target words; count from 0"),
-        (["0-0"], "", "gold has 1 lines but words.ja has 2"),
-        (["0-0", "P-0-0"], "--layer 3", "--layer 3: the decoder has 2; give 1 to 2"),
-        (["P-0-0", ""], "", "no sentence with a sure link is left to score"),
-        (["0-0", "0-0"], "--sources words.en", "words.en is not in ja"),
-    ],
-)
-def test_wrong_gold_alignments_are_refused(
-    gold: list[str], options: str, complaint: str, command: Command, home: Path
-) -> None:
-    write(home / "gold", gold)
-    write(home / "words.ja", ["京都 の 寺", "橋"])
-    write(home / "words.en", ["a temple", "a bridge"])
-    assert complaint in command(f"{ALIGNMENTS} {options}").complaint
-    assert "belong together: give all three" in command("alignments --gold gold --sources words.ja").complaint
 
 
 # pairs
@@ -936,53 +922,39 @@ def test_the_likelier_of_two_translations_is_found_by_the_sum_of_its_tokens(monk
     letters = Mock()
     letters.encode = lambda texts: [[*map(ord, text)] for text in texts]
     run = Run(Path(), Mock(), TokenizerPair(letters, letters), Mock())
-    monkeypatch.setattr(validation_module, "token_log_probs", stub)
-    copied, longer, same = (
-        MinimalPair(*pair) for pair in (("abc", "aabbcc", "d"), ("abc", "aadd", "ad"), ("", "a", "b"))
-    )
-    found = pair_accuracy(run, {"one": [copied], "other": [longer, copied, same, copied], "none": [same, longer]})
-    assert found == {"one": 100.0, "other": 50.0, "none": 0.0}
+    monkeypatch.setattr("utils.evaluation.validation.token_log_probs", stub)
+    copied, longer, same = map(MinimalPair, ("abc", "abc", ""), ("aabbcc", "aadd", "a"), ("d", "ad", "b"))
+    accuracy = pair_accuracy(run, {"one": [copied], "other": [longer, copied, same, copied], "none": [same, longer]})
+    assert accuracy == {"one": 100.0, "other": 50.0, "none": 0.0}
 
 
 def test_a_run_is_asked_about_pairs_with_its_best_and_its_kept_weights(
-    command: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (run,) = (home / "pickles").iterdir()
-    replace(TranslationConfig.load(run / CONFIG), data=DataConfig(corpus="embedded")).save(run / CONFIG)
+    replace(TranslationConfig.load(folder / CONFIG), data=DataConfig(corpus="embedded")).save(folder / CONFIG)
     assert "has fewer than two validations to draw: leave" in command("pairs tiny --picture pairs.png").complaint
+    (folder / KEPT_WEIGHTS).mkdir()
     for step in 30, 200:
-        (run / KEPT_WEIGHTS).mkdir(exist_ok=True)
-        write_weights(
-            translating(seed=step).state_dict(), step_file(run / KEPT_WEIGHTS, step, WEIGHTS_SUFFIX), Rank(0.0)
-        )
+        file = step_file(folder / KEPT_WEIGHTS, step, WEIGHTS_SUFFIX)
+        write_weights(translating(seed=step).state_dict(), file, Rank(0.0))
     texts = {"tense": range(0, 60, 2), "negation": range(1, 61, 4)}
-    of = {n: [MinimalPair(TEXT.src[i], TEXT.tgt[i], TEXT.tgt[i + 33]) for i in rows] for n, rows in texts.items()}
-    monkeypatch.setattr("utils.dataset.embedded.minimal_pairs", lambda: of)
+    pairs = {n: [MinimalPair(TEXT.src[i], TEXT.tgt[i], TEXT.tgt[i + 33]) for i in rows] for n, rows in texts.items()}
+    monkeypatch.setattr("utils.dataset.embedded.minimal_pairs", lambda: pairs)
 
     def expected(model: Transformer) -> dict[str, float]:
         src, tgt = (tokenizer.encode(side) for tokenizer, side in zip(tokenizers(), (TEXT.src, TEXT.tgt), strict=True))
         likely = {(i, j): sum(token_log_probs(model, [src[i]], [tgt[j]])[0]) for i in range(61) for j in (i, i + 33)}
         return {n: 100 * sum(likely[i, i] > likely[i, i + 33] for i in rows) / len(rows) for n, rows in texts.items()}
 
-    found = command("pairs tiny --picture pairs.png --json pairs.json")
-    assert found.status == 0, found.err
-    told = json.loads((home / "pairs.json").read_text(encoding="utf-8"))
-    courses = {str(step): expected(translating(seed=step)) for step in (30, 200)}
-    best = expected(translating())
-    assert told == {
+    ended = command("pairs tiny --picture pairs.png --json pairs.json")
+    assert ended.status == 0, ended.err
+    best, courses = expected(translating()), {str(step): expected(translating(seed=step)) for step in (30, 200)}
+    assert read_json(Path("pairs.json")) == {
         "pairs": {"tense": 30, "negation": 15},
         "chance": 50.0,
-        "runs": [{"run": run.name, "accuracy": best, "by_updates": courses}],
+        "runs": [{"run": folder.name, "accuracy": best, "by_updates": courses}],
     }
-    assert len({best["tense"], *(one["tense"] for one in courses.values())}) == 3
-    assert found.out.startswith(f"{run.name}: asking the weights of 2 validations\n")  # without a terminal
-    assert found.out.splitlines()[3].split() == ["tense", "30", f"{best['tense']:.1f}", "50.0"]
-    assert (home / "pairs.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_report_may_go_to_standard_output(command: Command) -> None:
-    found = command("file good.en references.en --tgt-lang en --bootstrap 0 --json -")
-    assert found.status == 0, found.err
-    shown, _, told = found.out.partition("\n{")
-    assert "BLEU" in shown
-    assert json.loads("{" + told)["evaluations"][0]["metrics"][0]["name"] == "BLEU"
+    assert len({best["tense"], *(accuracy["tense"] for accuracy in courses.values())}) == 3
+    assert ended.out.startswith(f"{folder.name}: asking the weights of 2 validations\n")  # without a terminal
+    assert ended.out.splitlines()[3].split() == ["tense", "30", f"{best['tense']:.1f}", "50.0"]
+    assert Path("pairs.png").read_bytes().startswith(b"\x89PNG")

@@ -34,9 +34,7 @@ from utils.dataset.corpus import prepare_corpus
 from utils.dataset.text import read_parallel
 from utils.device import pick_device
 from utils.evaluation.metric import corpus_metrics, measure
-from utils.experiment import ablation as ablation_module
-from utils.experiment import study as study_module
-from utils.experiment.ablation import Ablation, Alternative, Result, Training, margin, page, score_run
+from utils.experiment.ablation import Ablation, Alternative, Result, Training, draw, margin, page, score_run
 from utils.experiment.study import Domain, Study
 from utils.experiment.trial import training_process
 from utils.file import BusyError, read_json, write_json, write_lines
@@ -202,7 +200,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """Start or resume the study in a world of trainings that take no time, and search for so many trials."""
 
     def started(world: World, n_trials: int, *changes: tuple[str, str], root: str = "pickles") -> Study:
-        monkeypatch.setattr(study_module, "training_process", world.training)
+        monkeypatch.setattr("utils.experiment.study.training_process", world.training)
         study = Study(load(tmp_path, SEARCH, *changes), tmp_path / root)
         study.search(n_trials)
         return study
@@ -381,8 +379,8 @@ def test_a_failure_is_told_and_a_stop_from_elsewhere_is_none(standing_for: Calla
     for program, why in (("exit(3)", "exit status 3"), ("print('a')\nprint(' b ')\nprint()\nexit(1)", "b")):
         with standing_for(program) as begun, pytest.raises(ValueError, match=rf"^the training trial-7 failed: {why} "):
             list(begun.validations())
-    for how in ("exit(130)", "exit(143)", "os.kill(os.getpid(), 2)", "os.kill(os.getpid(), 15)"):
-        with standing_for(f"signal.signal(2, signal.SIG_DFL)\n{how}") as begun, pytest.raises(KeyboardInterrupt):
+    for end in ("exit(130)", "exit(143)", "os.kill(os.getpid(), 2)", "os.kill(os.getpid(), 15)"):
+        with standing_for(f"signal.signal(2, signal.SIG_DFL)\n{end}") as begun, pytest.raises(KeyboardInterrupt):
             list(begun.validations())
 
 
@@ -476,25 +474,25 @@ def write(ablation: Ablation, scores: Mapping[str, tuple[float, ...]]) -> Ablati
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """Trainings that take no time, scored while they are held."""
-    found = World()
+    world = World()
 
     def score(run: Path, ablation: Ablation, training: Training, alternative: Alternative) -> Result:
-        assert training.name in found.held
+        assert training.name in world.held
         return result(ablation, alternative, training.seed, 30.0, run.name)
 
-    monkeypatch.setattr(ablation_module, "training_process", found.training)
-    monkeypatch.setattr(ablation_module, "score_run", score)
-    return found
+    monkeypatch.setattr("utils.experiment.ablation.training_process", world.training)
+    monkeypatch.setattr("utils.experiment.ablation.score_run", score)
+    return world
 
 
 def whose(ablation: Ablation) -> dict[str, str]:
     """Names of the results, and whose weights they are of."""
-    return {file.stem: json.loads(file.read_text())["run"] for file in sorted(ablation.folder.glob("*"))}
+    return {file.stem: read_json(file)["run"] for file in sorted(ablation.folder.glob("*"))}
 
 
 def test_everything_is_trained_once_as_train_reads_it(ablation: Ablation, world: World) -> None:
     """A beam has no weights: it translates with the base's. The first seed of everything comes first."""
-    assert {str(one): one.changes(ablation.base) for one in ablation.alternatives} == {
+    assert {str(alternative): alternative.changes(ablation.base) for alternative in ablation.alternatives} == {
         "base": {},
         "norm last": {"model.norm_first": (True, False)},
         "beam 1, greedy": {"search.beam_size": (4, 1)},
@@ -505,11 +503,11 @@ def test_everything_is_trained_once_as_train_reads_it(ablation: Ablation, world:
     assert list(world.options) == NAMES
     assert len(whose(ablation)) == 2 * 5
     assert whose(ablation)["beam-2-2"] == "tiny-base-2"
-    for training in ablation.trainings():
+    for training in ablation.trainings:
         (given,) = world.options[training.name]
         options = [f"--{key}={value}" for key, value in given.items()]
-        found = read_arguments(["--config", "demo", *options, "--name", training.name]).config
-        assert found == training.translating[0].config_with(training.seed, training.name)
+        config = read_arguments(["--config", "demo", *options, "--name", training.name]).config
+        assert config == training.translating[0].config_with(training.seed, training.name)
     (ablation.folder / "beam-2-2.json").unlink()
     ablation.train()
     assert sum(map(len, world.options.values())) == len(NAMES) + 1
@@ -553,19 +551,17 @@ def test_results_and_runs_of_other_settings_are_refused(ablation: Ablation, worl
     """Settings that a result does not know had their defaults then; a run may search otherwise."""
     write(ablation, SCORES)
     file = ablation.file(ablation.base, 1)
-    found = json.loads(file.read_text())
-    del found["config"]["model"]["positions"]
-    file.write_text(json.dumps(found))
+    older = read_json(file)
+    del older["config"]["model"]["positions"]
+    write_json(file, older)
     ablation.train()
-    found["config"]["model"]["d_ff"] = 77
-    for text, complaint in (
-        (json.dumps(found), r"of other settings \(model\.d_ff is 77, not 512\): remove it"),
-        ('{"run": "a", "config": 3}', "damaged"),
-    ):
-        file.write_text(text)
-        for look in (ablation.train, ablation.rows):
+    older["config"]["model"]["d_ff"] = 77
+    other = r"of other settings \(model\.d_ff is 77, not 512\): remove it"
+    for result, complaint in ((older, other), ({"run": "a", "config": 3}, "damaged")):
+        write_json(file, result)
+        for read in (ablation.train, ablation.rows):
             with pytest.raises(ValueError, match=rf"base-1\.json is {complaint}"):
-                look()
+                read()
     file.unlink()
     run = tmp_path / "pickles" / "tiny-base-1-20260101-000000"
     (run / "checkpoints").mkdir(parents=True)
@@ -596,18 +592,19 @@ def test_a_result_is_what_the_weights_translate_as_the_alternative_searches(tmp_
     records = ({"kind": "train", "step": 2, "minutes": 0.1}, {"kind": "dev", "step": 2, "minutes": 1.5})
     write_lines(folder / "log.jsonl", map(json.dumps, records))
     ablation = Ablation(config, tmp_path / "results")
-    (training,) = ablation.trainings()
+    (training,) = ablation.trainings
     corpus, ours = prepare_corpus(ablation.base.config.data), load_run(folder, pick_device("cpu"))
     for alternative in ablation.alternatives:
-        found = score_run(folder, ablation, training, alternative)
+        result = score_run(folder, ablation, training, alternative)
+        translator = ours.translator(alternative.config.search)
         for split in ("dev", "test"):
             pairs = read_parallel(getattr(corpus, split))
-            translations = [one.text for one in ours.translator(alternative.config.search).translate(pairs.src)]
+            translations = [translation.text for translation in translator.translate(pairs.src)]
             bleu, chrf, *_ = measure(translations, pairs.tgt, corpus_metrics(corpus))
-            assert (found[f"{split}_bleu"], found[f"{split}_chrf"]) == (bleu.score, chrf.score)
-    assert found["difference"] == {"search.beam_size": [1, 3], "search.length_penalty": [0.6, 2.0]}
-    assert (found["text"], found["run"], found["config"]["search"]["beam_size"]) == ("files, ja-en", folder.name, 3)
-    assert (found["steps"], found["minutes"], found["trained"]["commit"]) == ("the steps", 1.5, "the commit")
+            assert (result[f"{split}_bleu"], result[f"{split}_chrf"]) == (bleu.score, chrf.score)
+    assert result["difference"] == {"search.beam_size": [1, 3], "search.length_penalty": [0.6, 2.0]}
+    assert (result["text"], result["run"], result["config"]["search"]["beam_size"]) == ("files, ja-en", folder.name, 3)
+    assert (result["steps"], result["minutes"], result["trained"]["commit"]) == ("the steps", 1.5, "the commit")
 
 
 def test_what_does_not_translate_is_compared_by_its_accuracy(tmp_path: Path) -> None:
@@ -615,21 +612,19 @@ def test_what_does_not_translate_is_compared_by_its_accuracy(tmp_path: Path) -> 
     config = load(tmp_path, f"name: tiny\npreset: const/preset/bert_tanaka_ja.yaml\nseeds: [1, 2]\n{switches}")
     ablation = Ablation(config, tmp_path / "results")
     folder = tmp_path / "run"
-    folder.mkdir()
-    for training in ablation.trainings():
-        is_base, seed = training.translating[0] is ablation.base, training.seed
-        test = {"text": "tanaka ja", "accuracy": 50.0, "perplexity": 9.0, "best_step": 2, "steps": 4, "parameters": 1e6}
-        test |= {"target_tokens": 1e6, "finished": "now", "commit": "abc", "machine": "one"}
-        write_json(folder / "test.json", test)
-        best = {"kind": "dev", "step": 2, "minutes": 0.5, "accuracy": 40.0 + 2 * is_base + seed / 10, "perplexity": 8.0}
-        train = {"kind": "train", "step": 2, "minutes": 0.4}
-        last = best | {"step": 4, "minutes": 1.5, "accuracy": 30.0}
+    test = {"text": "tanaka ja", "accuracy": 50.0, "perplexity": 9.0, "best_step": 2, "steps": 4, "parameters": 1e6}
+    test |= {"target_tokens": 1e6, "finished": "now", "commit": "abc", "machine": "one"}
+    write_json(folder / "test.json", test)
+    for training in ablation.trainings:
+        (alternative,), seed = training.translating, training.seed
+        accuracy = 40.0 + 2 * (alternative is ablation.base) + seed / 10
+        best = {"kind": "dev", "step": 2, "minutes": 0.5, "accuracy": accuracy, "perplexity": 8.0}
+        train, last = best | {"kind": "train"}, best | {"step": 4, "minutes": 1.5, "accuracy": 30.0}
         write_lines(folder / "log.jsonl", map(json.dumps, (train, best, last)))
-        (alternative,) = training.translating
-        found = score_run(folder, ablation, training, alternative)
-        assert found["dev_accuracy"] == best["accuracy"]
-        assert (found["test_accuracy"], found["dev_perplexity"], found["minutes"]) == (50.0, 8.0, 1.5)
-        write_json(ablation.file(alternative, seed), found)
+        result = score_run(folder, ablation, training, alternative)
+        scores = [result[name] for name in ("dev_accuracy", "test_accuracy", "dev_perplexity", "minutes")]
+        assert scores == [accuracy, 50.0, 8.0, 1.5]
+        write_json(ablation.file(alternative, seed), result)
     rows = ablation.rows()
     assert rows[1].verdict == "worse"
     assert rows[1].difference == pytest.approx(-2)
@@ -638,7 +633,7 @@ def test_what_does_not_translate_is_compared_by_its_accuracy(tmp_path: Path) -> 
     assert "| **40.15 ± 0.07** | -2.00 (± 0.30) | worse | 50.00 ± 0.00 | 8.00 ± 0.00 |" in text
     assert "BLEU" not in text
     assert "Signatures" not in text
-    ablation_module.draw(rows, "tiny", tmp_path / "a.png")
+    draw(rows, "tiny", tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -702,8 +697,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     def run_it(*arguments: str | Path, text: str, world: World | None = None) -> Outcome:
         (tmp_path / "my.yaml").write_text(text, encoding="utf-8")
         if world is not None:
-            monkeypatch.setattr(study_module, "training_process", world.training)
-        monkeypatch.setattr(study_module, "Study", lambda config: Study(config, tmp_path / "pickles"))
+            monkeypatch.setattr("utils.experiment.study.training_process", world.training)
+        monkeypatch.setattr("utils.experiment.study.Study", lambda config: Study(config, tmp_path / "pickles"))
         return outcome("study.py", command.main, capsys, tmp_path / "my.yaml", *arguments)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
@@ -727,12 +722,11 @@ def test_a_search_tells_each_trial_and_writes_its_best_pictures_and_files(run: R
     assert [row[:3] for row in table] == [[n, "BLEU", f"30.{n}0"] for n in ("5", "4", "2", "0")]
     for name in ("history", "curves", "importance"):
         assert (tmp_path / "pickles" / "tiny-study" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-
     best = TranslationConfig.load(tmp_path / "best.yaml")
-    (told,) = (line for line in lines if line.startswith("  python train.py"))
-    assert read_arguments(shlex.split(told)[2:]).config == best
+    (again,) = (line for line in lines if line.startswith("  python train.py"))
+    assert read_arguments(shlex.split(again)[2:]).config == best
     assert (best.name, best.training.max_steps) == ("tiny-best", 30)
-    trials = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
+    trials = read_json(tmp_path / "all.json")
     assert trials[5]["params"] == {"optimizer.peak_lr": best.optimizer.peak_lr, "model.d_ff": str(best.model.d_ff)}
     assert (trials[5]["state"], trials[5]["intermediate_values"]["30"]) == ("COMPLETE", 30.5)
     assert trials[1]["user_attrs"]["why"] == "out of memory"
@@ -760,13 +754,13 @@ def test_an_ablation_writes_a_table_and_a_picture_for_a_report_the_same(
     run: Run, ablation: Ablation, world: World, tmp_path: Path
 ) -> None:
     write(ablation, SCORES)
-    table, picture = (tmp_path / "figure" / f"ablation_tiny.{kind}" for kind in ("md", "png"))
-    made = []
+    table, picture = (tmp_path / "figure" / f"ablation_tiny.{suffix}" for suffix in ("md", "png"))
+    made = set()
     for arguments in ((), ("--report",)):
         ended = run("--folder", tmp_path / "figure", *arguments, text=SWITCHES)
         assert (ended.status, ended.out.splitlines()) == (0, [str(table), str(picture)])
-        made.append(table.read_text(encoding="utf-8"))
-    assert made[0] == made[1]
+        made.add(table.read_text(encoding="utf-8"))
     assert not world.options
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert "`optimizer.clip_norm` null, `optimizer.betas` [0.5, 0.75]" in made[0]
+    (text,) = made
+    assert "`optimizer.clip_norm` null, `optimizer.betas` [0.5, 0.75]" in text

@@ -115,24 +115,24 @@ def shown(value: Any, name: str = "") -> list[str]:
 
 
 def test_page_and_text_have_every_number_and_name(page: Page, tmp_path: Path) -> None:
-    told = as_text([OURS, THEIRS], [COMPARISON])
+    report = as_text([OURS, THEIRS], [COMPARISON])
     for text in [*shown(OURS), *shown(THEIRS), *shown(COMPARISON)]:
         assert text in page.text, text
-        assert text in told or text == HOSTILE, text
-    assert "\x1b" not in told  # a terminal would obey it
+        assert text in report or text == HOSTILE, text
+    assert "\x1b" not in report  # a terminal would obey it
     assert "Differences" not in as_text([OURS])
     flat = replace(OURS, metrics=[Metric("BLEU", 18.31, 18.31, 18.31, "s")])  # without an interval
     assert "[18.31" not in as_text([flat]) + Page(tmp_path / "flat.html", [flat], []).text
 
 
 def test_the_numbers_stand_beside_their_names() -> None:
-    told = as_text([OURS, THEIRS], [COMPARISON])
-    assert re.search(r"^  BLEU +A  18\.31  \[17\.42, 19\.23\]\n +B  17\.65  \[16\.87, 18\.48\]$", told, re.M)
-    assert re.search(r"^  TER +A  71\.75  \[70\.26, 73\.37\]  lower is better$", told, re.M)
-    assert re.search(r"^  BLEU +-0\.66   0\.0123  worse  run-b   run-a$", told, re.M)
-    assert re.search(r"  6-10 source tokens +444  B  19\.58  #+\n  61\+ source tokens +57  A +9\.06  #+$", told, re.M)
-    assert re.search(r"^  never seen +478  A +3\.33  #\n  1000\+ times +18,613  A  62\.18  #+$", told, re.M)
-    assert told.index("Worst sentences of A") < told.index("line 23: 2.34") < told.index("Best sentences of A")
+    report = as_text([OURS, THEIRS], [COMPARISON])
+    assert re.search(r"^  BLEU +A  18\.31  \[17\.42, 19\.23\]\n +B  17\.65  \[16\.87, 18\.48\]$", report, re.M)
+    assert re.search(r"^  TER +A  71\.75  \[70\.26, 73\.37\]  lower is better$", report, re.M)
+    assert re.search(r"^  BLEU +-0\.66   0\.0123  worse  run-b   run-a$", report, re.M)
+    assert re.search(r"  6-10 source tokens +444  B  19\.58  #+\n  61\+ source tokens +57  A +9\.06  #+$", report, re.M)
+    assert re.search(r"^  never seen +478  A +3\.33  #\n  1000\+ times +18,613  A  62\.18  #+$", report, re.M)
+    assert report.index("Worst sentences of A") < report.index("line 23: 2.34") < report.index("Best sentences of A")
 
 
 def test_the_page_shows_where_two_systems_differ_with_their_differing_words_marked(tmp_path: Path) -> None:
@@ -159,7 +159,9 @@ def test_the_page_loads_nothing(page: Page) -> None:
     loading = {"src", "href", "srcset", "data", "action", "poster", "background", "xlink:href", "style"}
     assert not [attributes for _, attributes in page.elements if loading & set(attributes)]
     assert not re.search(r"@import|url\(|<link", page.source)
-    assert "default-src 'none'; style-src 'unsafe-inline'" in [found.get("content") for _, found in page.elements]
+    assert "default-src 'none'; style-src 'unsafe-inline'" in [
+        attributes.get("content") for _, attributes in page.elements
+    ]
 
 
 def test_each_text_is_in_its_language_and_what_differs_is_marked(page: Page) -> None:

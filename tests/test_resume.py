@@ -7,6 +7,7 @@ import multiprocessing
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import timedelta
 from functools import partial
@@ -145,6 +146,23 @@ def during(step: int, trainer: Trainer, act: Callable[[], object]) -> None:
     trainer.optimizer.step = watched  # type: ignore[method-assign, assignment]
 
 
+def train_in(folder: Path, trainer: Trainer, case: Case, witness: Witness) -> CheckpointStore:
+    """Train, with a folder for the log and all that is kept; the last state is kept, too."""
+    store, weights = CheckpointStore(folder, 2), WeightStore(folder / "weights", 1, 2, trainer.progress.step)
+    keeper = CheckpointKeeper(store, weights, folder / "best", trainer.state, trainer.net.state_dict, "loss")
+    dev, batch = case.sampler().all()[:2], BatchConfig(accumulate=2)
+    with closing(JsonlLog(folder / "log.jsonl", trainer.progress.step)) as log:
+        trainer.fit(case.sampler(), batch, dev, witness.validate, [witness, log, keeper], witness.interrupt)
+    keeper.save(trainer.progress.step)
+    return store
+
+
+def assert_same_end(ours: Trainer, theirs: Trainer) -> None:
+    """But for what a clock said."""
+    assert same(ours.state() | {"progress": 0}, theirs.state() | {"progress": 0}, {"seconds"})
+    assert replace(ours.progress, seconds=0) == replace(theirs.progress, seconds=0)
+
+
 # in the middle of an epoch and between two reports, with all that remembers or draws something switched on
 @pytest.mark.parametrize(
     ("case_of", "interrupt_at"),
@@ -154,64 +172,42 @@ def test_resumed_is_uninterrupted_bit_for_bit(
     case_of: Callable[[float], Case], interrupt_at: int, tmp_path: Path
 ) -> None:
     case, scores = case_of(0.2), [3.0, 4.0, 2.0, 1.0]
+    witness = Witness(bleu=scores)
     training = TrainingConfig(max_steps=14, max_epochs=None, validate_every=4, report_every=3, patience=3)
-    batch, dev = BatchConfig(accumulate=2), case.sampler().all()[:2]
-
-    def go(trainer: Trainer, witness: Witness, name: str) -> CheckpointStore:
-        store, weights = CheckpointStore(tmp_path / name, 2), WeightStore(tmp_path / name, 1, 2, trainer.progress.step)
-        keeper = CheckpointKeeper(store, weights, tmp_path / "best", trainer.state, trainer.net.state_dict, "loss")
-        log = JsonlLog(tmp_path / f"{name}.jsonl", trainer.progress.step)
-        trainer.fit(case.sampler(), batch, dev, witness.judge, [witness, log, keeper], witness.interrupt)
-        keeper.save(trainer.progress.step)
-        log.close()
-        return store
-
-    straight = new_trainer(case, training)
-    go(straight, Witness(bleu=scores), "straight")
+    straight, broken, resumed = (new_trainer(case, training) for _ in range(3))
+    train_in(tmp_path / "straight", straight, case, Witness(bleu=scores))
     assert straight.progress.step == 14
-    broken, witness = new_trainer(case, training), Witness(bleu=scores)
     during(interrupt_at, broken, witness.ask_to_stop)
-    store = go(broken, witness, "broken")
+    store = train_in(tmp_path / "broken", broken, case, witness)
     assert broken.progress.step == interrupt_at
-    resumed = new_trainer(case, training)
     for parameter in resumed.net.parameters():
         nn.init.zeros_(parameter)
     torch.manual_seed(99)
     resumed.restore(store.load(resumed.device, print))
     assert resumed.progress == broken.progress
-    go(resumed, Witness(bleu=scores[len(witness.judged) :]), "broken")
-    assert same(resumed.state() | {"progress": 0}, straight.state() | {"progress": 0}, {"seconds"})
-    assert replace(resumed.progress, seconds=0) == replace(straight.progress, seconds=0)
-    assert timeless(tmp_path / "broken.jsonl") == timeless(tmp_path / "straight.jsonl")
+    train_in(tmp_path / "broken", resumed, case, Witness(bleu=scores[len(witness.dev_losses) :]))
+    assert_same_end(resumed, straight)
+    assert timeless(tmp_path / "broken" / "log.jsonl") == timeless(tmp_path / "straight" / "log.jsonl")
 
 
 def test_validations_by_the_clock_change_nothing_that_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They come at other steps on each machine."""
-    case = translator(0.2)
+    case, now = translator(0.2), iter(range(10_000))
     training = TrainingConfig(max_steps=14, max_epochs=None, validate_every=9, report_every=3, patience=2)
-    dev, now = case.sampler().all()[:2], iter(range(10_000))
+    fast, broken, slow = (new_trainer(case, training) for _ in range(3))
 
-    def go(name: str, pace: float, stop_at: int | None, state: dict[str, Any] | None) -> tuple[Trainer, list[int]]:
+    def validated(name: str, trainer: Trainer, pace: float, stop_at: int = 99) -> list[int]:
         monkeypatch.setattr(time, "monotonic", lambda: pace * next(now))
-        trainer, witness, folder = new_trainer(case, training), Witness(), tmp_path / name
-        if state is not None:
-            trainer.restore(state)
-        if stop_at is not None:
-            during(stop_at, trainer, witness.ask_to_stop)
-        store, weights = CheckpointStore(folder, 2), WeightStore(folder / "weights", 1, 2, trainer.progress.step)
-        learned = trainer.net.state_dict
-        keeper = CheckpointKeeper(store, weights, folder / "best", trainer.state, learned, "loss")
-        trainer.fit(case.sampler(), BatchConfig(accumulate=2), dev, witness.judge, [witness, keeper], witness.interrupt)
-        return trainer, witness.validated
+        witness = Witness()
+        during(stop_at, trainer, witness.ask_to_stop)
+        train_in(tmp_path / name, trainer, case, witness)
+        return witness.validated
 
-    fast, validated = go("fast", 0.0, None, None)
-    assert validated == [9, 14]
-    broken, validated = go("slow", 200.0, 5, None)
-    assert validated == [3]
-    slow, validated = go("slow", 200.0, None, copy.deepcopy(broken.state()))
-    assert validated == [6, 9, 14]
-    assert same(slow.state() | {"progress": 0}, fast.state() | {"progress": 0}, {"seconds"})
-    assert replace(slow.progress, seconds=0) == replace(fast.progress, seconds=0)
+    assert validated("fast", fast, 0.0) == [9, 14]
+    assert validated("slow", broken, 200.0, stop_at=5) == [3]
+    slow.restore(copy.deepcopy(broken.state()))
+    assert validated("slow", slow, 200.0) == [6, 9, 14]
+    assert_same_end(slow, fast)
     kept = [sorted((tmp_path / name / "weights").iterdir()) for name in ("fast", "slow")]
     for ours, theirs in zip([tmp_path / "fast/best", *kept[0]], [tmp_path / "slow/best", *kept[1]], strict=True):
         assert ours.name == theirs.name
@@ -240,7 +236,7 @@ def test_a_checkpoint_kept_from_before_is_resumed(monkeypatch: pytest.MonkeyPatc
     witness = Witness()
     for trainer in trainers:
         observers = [witness] if trainer is trainers[0] else []
-        trainer.fit(case.sampler(), BatchConfig(accumulate=2), dev, witness.judge, observers)
+        trainer.fit(case.sampler(), BatchConfig(accumulate=2), dev, witness.validate, observers)
     assert [math.isnan(report.nll) for _, report in witness.steps] == [True, False, False]  # the first: not all summed
     assert all(0 < train_loss < 5 for train_loss in witness.train_losses)
     resumed, straight = trainers
@@ -269,15 +265,15 @@ def fit(trainer: Trainer, case: Case, witness: Witness) -> list[dict[str, Any]]:
     """Train as every process does; the first alone has a text to validate on, and observers."""
     saver, is_first = Saver(trainer), trainer.processes.is_first
     dev, observers = (case.sampler().all()[:2], [witness, saver]) if is_first else ([], [])
-    trainer.fit(case.sampler(), BatchConfig(accumulate=2), dev, witness.judge, observers, witness.interrupt)
+    trainer.fit(case.sampler(), BatchConfig(accumulate=2), dev, witness.validate, observers, witness.interrupt)
     return saver.saved
 
 
 def what_two_come_to(rank: int, store: str) -> dict[str, Any]:
     """What one of two processes, which exchange by gloo, comes to in one training after another."""
-    patience = timedelta(minutes=5)  # until the other has begun, and for each exchange
+    patience = timedelta(minutes=5)  # until the other has begun, and for trainer exchange
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=patience)
-    found, processes = dict[str, Any](), Processes(rank, 2)
+    outcome, processes = dict[str, Any](), Processes(rank, 2)
 
     def begun(case: Case) -> tuple[Trainer, Witness]:
         return new_trainer(case, PLAN, processes), Witness(bleu=[1.0] * 9)
@@ -286,27 +282,27 @@ def what_two_come_to(rank: int, store: str) -> dict[str, Any]:
         straight, witness = begun(case)
         saved = fit(straight, case, witness)
         losses = witness.losses + witness.train_losses
-        found[type(straight.net).__name__] = losses, witness.judged, set(straight.memories)
+        outcome[type(straight.net).__name__] = losses, witness.dev_losses, set(straight.memories)
     resumed, witness = begun(case)
     resumed.restore(processes.broadcast(saved[0] if saved else None))
     fit(resumed, case, witness)
-    ours, theirs = (each.state() | {"progress": 0} for each in (resumed, straight))
+    ours, theirs = (trainer.state() | {"progress": 0} for trainer in (resumed, straight))
     if rank == 1:  # of what the first process remembers, nothing is known here
         ours["memories"], theirs["memories"] = ours["memories"][1], theirs["memories"][1]
-    found["resumed"] = same(ours, theirs, {"seconds"})
+    outcome["resumed"] = same(ours, theirs, {"seconds"})
     for reason in ("signal", "time"):
         trainer, witness = begun(case)
         late = partial(setattr, trainer.progress, "seconds", 3600.0)
         if rank == 1:
             during(3, trainer, witness.ask_to_stop if reason == "signal" else late)
         fit(trainer, case, witness)
-        found[reason] = trainer.progress.step, witness.interrupt.asked, set(trainer.memories)
+        outcome[reason] = trainer.progress.step, witness.interrupt.asked, set(trainer.memories)
     slow, witness = begun(case)
     during(2, slow, partial(setattr, slow.progress, "seconds", 500.0 * rank))
     fit(slow, case, witness)
-    found["slow"] = witness.validated
+    outcome["slow"] = witness.validated
     dist.destroy_process_group()
-    return found
+    return outcome
 
 
 @pytest.fixture(scope="module")
@@ -323,28 +319,26 @@ def test_two_processes_are_one(case_of: Callable[[float], Case], two: tuple[dict
     """Dropout too: a batch's draws are its own, whichever process learns from it."""
     alone, witness = new_trainer(case_of(0.2), PLAN), Witness(bleu=[1.0] * 9)
     fit(alone, case_of(0.2), witness)
-    losses, judged, remembered = two[0][type(alone.net).__name__]
+    losses, dev_losses, remembered = two[0][type(alone.net).__name__]
     assert losses == pytest.approx(witness.losses + witness.train_losses, rel=1e-4)
-    assert judged == pytest.approx(witness.judged, rel=1e-3)
+    assert dev_losses == pytest.approx(witness.dev_losses, rel=1e-3)
     assert two[1][type(alone.net).__name__][1] == []
     assert remembered == set(alone.memories)  # also what only the other one remembers, to be saved
 
 
-def test_two_processes_that_are_resumed_remember_their_own(two: tuple[dict[str, Any], ...]) -> None:
-    """What a validation saves has what all processes remember, and must not come back over what is known by then."""
-    assert two[0]["resumed"]
-    assert two[1]["resumed"]
+def test_two_processes_resume_stop_and_validate_together(two: tuple[dict[str, Any], ...]) -> None:
+    """What a validation saves has what all processes remember, and must not come back over what is known by then.
 
-
-def test_all_processes_stop_where_one_is_asked_to_or_its_time_is_over(two: tuple[dict[str, Any], ...]) -> None:
-    """And the first knows what all remember."""
+    All stop where one is asked to or its time is over, and the first then knows what all remember; all validate where
+    it is time in one.
+    """
+    first, second = two
+    assert first["resumed"]
+    assert second["resumed"]
     for reason, asked in (("signal", True), ("time", False)):
-        assert two[0][reason] == (3, asked, {0, 1})
-        assert two[1][reason][:2] == (3, asked)
-
-
-def test_all_processes_validate_where_it_is_time_in_one(two: tuple[dict[str, Any], ...]) -> None:
-    assert (two[0]["slow"], two[1]["slow"]) == ([2, 4, 8, 9], [])
+        assert first[reason] == (3, asked, {0, 1})
+        assert second[reason][:2] == (3, asked)
+    assert (first["slow"], second["slow"]) == ([2, 4, 8, 9], [])
 
 
 def test_what_is_not_finite_is_not_remembered() -> None:

@@ -15,6 +15,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
+from config.data import BatchConfig, DataConfig
 from config.model import TransformerConfig
 from config.training import InferencePrecision
 from const.corpora import VERSION
@@ -24,7 +25,7 @@ from models.transformer import Transformer
 from tests.tiny import lively
 from utils import device
 from utils import run as run_folder
-from utils.config import LanguageConfig, MaskedLanguageConfig, TranslationConfig
+from utils.config import AnyConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
 from utils.device import packing
 from utils.export import CARD
 from utils.file import read_json
@@ -84,20 +85,27 @@ def test_a_new_run_has_its_settings_and_tokenizers_and_a_folder_of_its_own(
     assert sorted(file.name for file in folders[2].iterdir()) == files
 
 
+def saved(root: Path, name: str, time: int, config: AnyConfig | None = None, file: str = WEIGHTS) -> Path:
+    """A run that has only its settings and a file, which was written then."""
+    (root / name).mkdir()
+    (config or TranslationConfig()).save(root / name / CONFIG)
+    (root / name / file).touch()
+    os.utime(root / name / file, (time, time))
+    return root / name
+
+
 def test_the_newest_run_is_the_one_whose_file_was_written_last(tmp_path: Path) -> None:
-    for time, (name, file) in enumerate([("c", WEIGHTS), ("a", WEIGHTS), ("b", "last.pt"), ("d", "log.jsonl")]):
-        (tmp_path / name).mkdir()
-        TranslationConfig().save(tmp_path / name / "config.yaml")
-        (tmp_path / name / file).touch()
-        os.utime(tmp_path / name / file, (time, time))
+    c, a, b = (saved(tmp_path, name, time) for time, name in enumerate("cab"))
+    saved(tmp_path, "d", 3, file="log.jsonl")
+    (b / WEIGHTS).rename(b / "last.pt")
     (tmp_path / "no run").mkdir()
     (tmp_path / "no run" / WEIGHTS).touch()  # what was exported to here, say
-    assert newest_run(WEIGHTS, tmp_path) == tmp_path / "a"
-    assert newest_run("last.pt", tmp_path) == tmp_path / "b"
-    os.utime(tmp_path / "c" / WEIGHTS, (99, 99))
-    assert newest_run(WEIGHTS, tmp_path) == tmp_path / "c"
-    (tmp_path / "c" / "config.yaml").write_text("task: summary\n")  # of a version that knows more
-    assert newest_run(WEIGHTS, tmp_path) == tmp_path / "a"
+    assert newest_run(WEIGHTS, tmp_path) == a
+    assert newest_run("last.pt", tmp_path) == b
+    os.utime(c / WEIGHTS, (99, 99))
+    assert newest_run(WEIGHTS, tmp_path) == c
+    (c / CONFIG).write_text("task: summary\n")  # of a version that knows more
+    assert newest_run(WEIGHTS, tmp_path) == a
     for root, config_type, remedy in (
         (tmp_path / "none", TranslationConfig, "--config demo"),
         (tmp_path, LanguageConfig, "--config transformer_xl_en"),
@@ -130,19 +138,10 @@ def test_a_run_is_found_by_path_by_name_or_as_the_newest(tmp_path: Path, monkeyp
 
 def test_the_runs_of_the_project_are_used_where_no_run_of_ones_own_fits(tmp_path: Path) -> None:
     def made(name: str, src_lang: str, tgt_lang: str, time: int) -> Path:
-        folder = tmp_path / name
-        folder.mkdir()
-        config = TranslationConfig()
-        replace(config, data=replace(config.data, src_lang=src_lang, tgt_lang=tgt_lang)).save(folder / "config.yaml")
-        (folder / WEIGHTS).touch()
-        os.utime(folder / WEIGHTS, (time, time))
-        return folder
+        return saved(tmp_path, name, time, TranslationConfig(data=DataConfig(src_lang=src_lang, tgt_lang=tgt_lang)))
 
     ja_en, en_ja = made("kftt_ja_en", "ja", "en", 8), made("kftt_en_ja", "en", "ja", 9)
-    (tmp_path / "other").mkdir()
-    bert = MaskedLanguageConfig()
-    bert.save(tmp_path / "other" / "config.yaml")
-    (tmp_path / "other" / WEIGHTS).touch()
+    saved(tmp_path, "other", 10, MaskedLanguageConfig())
     assert find_run(None, root=tmp_path) == run_reading("", tmp_path) == ja_en
     assert [run_reading(text, tmp_path) for text in ("京都", "Kyoto", "1868")] == [ja_en, en_ja, ja_en]
     assert find_run(Path("kftt_ja_en"), root=tmp_path) == ja_en
@@ -181,8 +180,8 @@ def test_a_run_of_the_project_is_whole_and_translates_as_its_card_says(name: str
     run, result = load_run(folder, CPU), read_json(folder / TEST)
     assert all(tensor.isfinite().all() for tensor in run.model.state_dict().values())
     samples = result["samples"]
-    found = run.translator(precision="fp32").translate([sample["source"] for sample in samples])
-    same = [one.text == sample["translation"] for one, sample in zip(found, samples, strict=True)]
+    translations = run.translator(precision="fp32").translate([sample["source"] for sample in samples])
+    same = [ours.text == sample["translation"] for ours, sample in zip(translations, samples, strict=True)]
     assert len(same) == 20
     assert sum(same) >= 19  # two equally good translations may change places on another processor
     card, published = (folder / CARD).read_text(encoding="utf-8"), read_json(FIGURE / "results" / f"{name}_1.json")
@@ -197,9 +196,8 @@ def test_a_run_of_the_project_is_whole_and_translates_as_its_card_says(name: str
 def run_with(
     model: Transformer, name: str = "toy", max_tokens: int = 128, tokenizers: TokenizerPair | None = None
 ) -> Run:
-    config = TranslationConfig(name=name, model=model.config)
-    batch = replace(config.batch, max_tokens=max_tokens)
-    return Run(Path("pickles") / name, replace(config, batch=batch), tokenizers or TokenizerPair(SRC, TGT), model)
+    config = TranslationConfig(name=name, model=model.config, batch=BatchConfig(max_tokens=max_tokens))
+    return Run(Path("pickles") / name, config, tokenizers or TokenizerPair(SRC, TGT), model)
 
 
 def toy(seed: int = 0, max_length: int = 20, width: int = SMALL.d_model) -> Transformer:
@@ -239,7 +237,7 @@ def test_a_translator_computes_in_the_precision_that_was_asked_for_whatever_it_w
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     speedups = {"bf16": of_bf16, "int8": of_int8}
-    monkeypatch.setattr(device, "speedup", lambda kind, _width, learning: 0 if learning else speedups[kind])
+    monkeypatch.setattr(device, "speedup", lambda other, _width, learning: 0 if learning else speedups[other])
     monkeypatch.setattr(device, "multiplies_int8", lambda: True)
     run = run_with(toy(width=32))
     trained = replace(run.config, training=replace(run.config.training, precision="fp16"))
@@ -295,27 +293,21 @@ def test_an_ensemble_of_other_vocabularies_is_refused_with_both_folders() -> Non
 # Damage.
 
 
-def truncated(keep: int) -> Callable[[Path], object]:
-    return lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:keep])
-
-
 def flip_a_bit(folder: Path) -> None:
     content = bytearray((folder / WEIGHTS).read_bytes())
     content[-5] ^= 8
     (folder / WEIGHTS).write_bytes(content)
 
 
-def of_architecture(**change: object) -> Callable[[Path], object]:
-    model = replace(SMALL, **{"tie": "target", **change})  # type: ignore[arg-type]
-    return lambda folder: TranslationConfig(model=model).save(folder / "config.yaml")
+WIDER = TranslationConfig(model=replace(SMALL, tie="target", d_model=16))
 
 
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
-        (truncated(0), r"\S+ cannot be read \(.+\): train the run again"),
+        (lambda folder: (folder / WEIGHTS).write_bytes(b""), r"\S+ cannot be read \(.+\): train the run again"),
         (flip_a_bit, r"\S+ is damaged: its checksum is wrong: train the run again"),
-        (of_architecture(d_model=16), r"\S+ does not fit config.yaml: .{10,200}"),
+        (lambda folder: WIDER.save(folder / CONFIG), r"\S+ does not fit config.yaml: .{10,200}"),
         (lambda folder: WordTokenizer(["a"], False).save(folder / "tokenizer_tgt"), r"\S+ does not fit config.yaml: "),
         (lambda folder: (folder / WEIGHTS).unlink(), r"\S+ has no model.safetensors yet: it appears with the first"),
         (lambda folder: (folder / "tokenizer_tgt.json").unlink(), r"no tokenizer in "),

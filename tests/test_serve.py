@@ -227,6 +227,9 @@ def test_a_run_is_chosen_or_the_choice_is_named() -> None:
     ):
         with pytest.raises(HTTPException, match=complaint):
             SERVICE.choose(*asked)
+    chinese = Service([Scribe().served("chinese", "ja", "zh")], Limits())
+    with pytest.raises(HTTPException, match="the language of the text cannot be translated auto→auto"):
+        chinese.choose_if_needed("The", "auto", "auto")
 
 
 # ---- LibreTranslate's endpoint
@@ -522,8 +525,9 @@ def test_many_at_once_are_translated_together_and_never_mixed_up() -> None:
 
 async def queued(client: httpx.AsyncClient, n: int) -> None:
     """Wait until so many texts do."""
-    while f'miyako_queue_texts{{run="scribe"}} {n}.0' not in (await client.get("/metrics")).text:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(50):
+        while f'miyako_queue_texts{{run="scribe"}} {n}.0' not in (await client.get("/metrics")).text:
+            await asyncio.sleep(0.01)
 
 
 def test_too_many_are_told_to_come_back_and_what_takes_too_long_is_given_up(
@@ -539,6 +543,7 @@ def test_too_many_are_told_to_come_back_and_what_takes_too_long_is_given_up(
             waiting = asked(*"abcde")
             await queued(client, 5)
             full = await asked(*"fghijklm")
+            await queued(client, 5)  # none of the others
             loop = asyncio.get_running_loop()
             now = loop.time
             monkeypatch.setattr(loop, "time", lambda: now() + LIMITS.timeout_s)

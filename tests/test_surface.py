@@ -19,7 +19,6 @@ import utils.arguments
 from const.corpora import VERSION
 from const.path import ROOT
 from tests.test_floors import FLOORS, tracked
-from utils.command import option_of
 from utils.config import config_type_of, find_settings
 from utils.run import SHIPPED
 
@@ -57,14 +56,14 @@ def commands(text: str) -> Iterator[list[str]]:
 
 def spoken(text: str) -> list[list[str]]:
     """The commands of a page that are ours to keep: of python, also several processes of it, and of make."""
-    found = []
+    ours = []
     for words in commands(text):
         words = words[2:] if words[:2] == ["poetry", "run"] else words
         if words[:2] == ["torchrun", "--nproc-per-node"]:
             words = ["python", *words[3:]]
         if words and words[0] in ("python", ".venv/bin/python", "make"):
-            found.append(words)
-    return found
+            ours.append(words)
+    return ours
 
 
 def parser_of(name: str, arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
@@ -130,7 +129,7 @@ def test_help_is_shown_and_ends_well(
         parser = verbs_of(parser)[verb]
     for option in (option for action in parser._actions for option in action.option_strings):
         assert re.search(rf"^ +(-h, )?{re.escape(option)}\b", out, re.M), option
-        assert option == option_of(option.removeprefix("--")) or option == "-h"
+        assert re.fullmatch(r"-h|--[a-z-]+|--[a-z_]+(\.\w+)+", option)  # only settings have underscores
     for verb in verbs_of(parser):
         assert re.search(rf"^ +{verb}\s+\w", out, re.M)
         assert f"python {words[0]} {verb}" in out.split("examples:\n")[1]
@@ -140,9 +139,9 @@ def test_help_is_shown_and_ends_well(
 def test_the_examples_of_the_help_are_understood(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     examples = re.sub(r"^ +|(?<=\w) {3,}.*$", "", parser_of(name).format_help().split("examples:\n")[1], flags=re.M)
-    found = spoken(f"```sh\n{examples}```\n")
-    assert len(found) >= 4
-    for words in found:
+    typed = spoken(f"```sh\n{examples}```\n")
+    assert len(typed) >= 4
+    for words in typed:
         assert words[1] == name
         understand(words)
 
@@ -157,7 +156,7 @@ def test_every_command_of_make_is_listed_and_kept() -> None:
 
 
 def test_no_tracked_file_knows_a_machine() -> None:
-    found = []
+    traces = []
     for path in tracked():
         if path == "poetry.lock" or not (ROOT / path).is_file():
             continue
@@ -165,8 +164,8 @@ def test_no_tracked_file_knows_a_machine() -> None:
             text = (ROOT / path).read_text(encoding="utf-8")
         except UnicodeDecodeError:  # a picture
             continue
-        found += [f"{path}: {match[0]}" for match in TRACE.finditer(text)]
-    assert found == []
+        traces += [f"{path}: {match[0]}" for match in TRACE.finditer(text)]
+    assert traces == []
 
 
 def test_the_version_is_the_projects() -> None:

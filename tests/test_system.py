@@ -22,12 +22,7 @@ from const.path import ROOT
 from layers.feed_forward import FeedForward
 from layers.packed import Int8Linear
 from utils import device as device_module
-from utils.device import (
-    keep_compiled_kernels,
-    pick_device,
-    resolve_precision,
-    speedup,
-)
+from utils.device import keep_compiled_kernels, pick_device, resolve_precision, speedup
 from utils.file import (
     atomic_file,
     atomic_folder,
@@ -49,7 +44,9 @@ def names(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir())
 
 
-def test_a_file_appears_when_it_is_whole_and_the_old_one_stays_until_then(tmp_path: Path) -> None:
+def test_a_file_appears_when_it_is_whole_and_the_old_one_stays_until_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "run" / "test.json"
     for text, before in ("first", None), ("second", "first"):
         with atomic_file(path) as draft:
@@ -59,7 +56,14 @@ def test_a_file_appears_when_it_is_whole_and_the_old_one_stays_until_then(tmp_pa
             assert draft.name.startswith(".")
             assert draft.suffix != path.suffix
         assert path.read_text() == text
-        assert names(path.parent) == ["test.json"]
+    with atomic_file(path) as ours:
+        ours.write_text("ours")
+        monkeypatch.setattr(os, "getpid", lambda: -1)  # another process
+        with atomic_file(path) as theirs:
+            theirs.write_text("theirs")
+        assert path.read_text() == "theirs"
+    assert path.read_text() == "ours"
+    assert names(path.parent) == ["test.json"]
 
 
 def test_a_link_and_permissions_stay_as_they_were(tmp_path: Path) -> None:
@@ -67,11 +71,8 @@ def test_a_link_and_permissions_stay_as_they_were(tmp_path: Path) -> None:
     real.write_text("old")
     real.chmod(0o600)
     link.symlink_to(real)
-    with atomic_file(link) as draft:
-        draft.write_text("new")
-    assert link.is_symlink()
-    assert real.read_text() == "new"
-    assert real.stat().st_mode & 0o777 == 0o600
+    write_text(link, "new")
+    assert (link.is_symlink(), real.read_text(), real.stat().st_mode & 0o777) == (True, "new", 0o600)
 
 
 def write_and_fail(writing: AbstractContextManager[Path], error: BaseException) -> None:
@@ -91,8 +92,12 @@ def test_a_broken_write_leaves_the_old_file_and_no_draft(tmp_path: Path, broken:
     assert names(tmp_path) == ["test.json"]
 
 
-def test_what_json_does_not_know_leaves_the_old_file(tmp_path: Path) -> None:
+def test_texts_are_written_in_utf8_with_their_own_line_ends_and_what_json_does_not_know_is_not(tmp_path: Path) -> None:
     path = tmp_path / "test.json"
+    write_text(path, "京都\r\nnara\n")
+    assert path.read_bytes() == "京都\r\nnara\n".encode()
+    write_lines(path, ["京都", "nara"])
+    assert path.read_bytes() == "京都\nnara\n".encode()
     write_json(path, {"bleu": 1.5, "place": "京都"})
     with pytest.raises(TypeError):
         write_json(path, {"bleu": 2.5, "place": tmp_path})
@@ -103,31 +108,12 @@ def test_what_json_does_not_know_leaves_the_old_file(tmp_path: Path) -> None:
         read_json(path)
 
 
-def test_of_two_writers_of_a_file_the_later_one_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "test.json"
-    with atomic_file(path) as ours:
-        ours.write_text("ours")
-        monkeypatch.setattr(os, "getpid", lambda: -1)  # another process
-        with atomic_file(path) as theirs:
-            theirs.write_text("theirs")
-        assert path.read_text() == "theirs"
-    assert path.read_text() == "ours"
-    assert names(tmp_path) == ["test.json"]
-
-
 def test_what_is_no_file_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="/pipe exists and is not a file"), atomic_file(tmp_path / "pipe"):
         pytest.fail("begun")
     assert names(tmp_path) == ["pipe"]
     require_outputs({"--json": tmp_path / "new"})
-
-
-def test_a_text_is_written_in_utf8_with_its_own_line_ends(tmp_path: Path) -> None:
-    write_text(tmp_path / "text", "京都\r\nnara\n")
-    assert (tmp_path / "text").read_bytes() == "京都\r\nnara\n".encode()
-    write_lines(tmp_path / "lines", ["京都", "nara"])
-    assert (tmp_path / "lines").read_bytes() == "京都\nnara\n".encode()
 
 
 def test_a_lock_is_waited_for_or_refused_and_goes_with_its_process(
@@ -149,14 +135,19 @@ def test_a_lock_is_waited_for_or_refused_and_goes_with_its_process(
         assert capsys.readouterr().err == f"waiting for another process, which holds {path}\n"
 
 
-def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_folder_appears_when_it_is_whole_and_the_faster_of_two_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "cache" / "toy"
     with atomic_folder(path) as draft:
         assert names(draft) == []
         (draft / "inner").mkdir()
-        (draft / "inner" / "a").write_text("a")
+        (draft / "inner" / "a").write_text("theirs")
         assert not path.exists()
-    assert (path / "inner" / "a").read_text() == "a"
+    monkeypatch.setattr(Path, "exists", lambda _: False)  # it may appear after any look
+    with atomic_folder(path) as ours:
+        (ours / "a").write_text("ours")
+    assert (path / "inner" / "a").read_text() == "theirs"
     assert names(path.parent) == ["toy"]
     assert path.stat().st_mode & 0o777 == 0o755  # others may read it
 
@@ -169,17 +160,6 @@ def test_a_folder_to_write_to_is_tried_out(tmp_path: Path) -> None:
         require_writable(tmp_path / "file", "give another")
     with pytest.raises(ValueError, match=r"^cannot write to /proc \(.+\): give another$"):
         require_writable(Path("/proc"), "give another")
-
-
-def test_of_two_writers_of_a_folder_the_faster_one_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "toy"
-    monkeypatch.setattr(Path, "exists", lambda _: False)  # the other one may come after any look
-    with atomic_folder(path) as ours:
-        (ours / "a").write_text("ours")
-        with atomic_folder(path) as theirs:
-            (theirs / "a").write_text("theirs")
-    assert (path / "a").read_text() == "theirs"
-    assert names(tmp_path) == ["toy"]
 
 
 def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
@@ -266,7 +246,7 @@ def test_auto_is_what_was_measured_to_be_fast(
         assert resolve_precision(wanted, CPU, 32, learning) == chosen
         assert measure.call_args_list == [call("bf16", 32, learning)] * (wanted == "auto")
     for version, expected in (((6, 1), "fp32"), ((7, 5), "fp16"), ((8, 0), "bf16"), ((12, 0), "bf16")):
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, found=version: found)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, capability=version: capability)
         assert resolve_precision("auto", torch.device("cuda"), 32) == expected
 
 
@@ -349,8 +329,8 @@ def show() -> None:
 keep_freed_memory()
 """
     command = [sys.executable, "-c", begin + code]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    return [int(each) for each in found.split()]
+    numbers = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return [int(number) for number in numbers.split()]
 
 
 @pytest.mark.slow

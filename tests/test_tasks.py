@@ -94,13 +94,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedLanguageModel:
 def test_candidates_are_the_likeliest_of_the_whole_networks_prediction(reader: MaskFiller) -> None:
     ids = [BOS_ID, 7, MASK_ID, 9, 12, MASK_ID, EOS_ID]
     probs = reader.net(torch.tensor([ids])).tokens[0].softmax(-1)
-    found = fill_in(reader.net, ids, MASK_ID, 99)
-    for place, row in zip((2, 5), found, strict=True):
+    guesses = fill_in(reader.net, ids, MASK_ID, 99)
+    for place, row in zip((2, 5), guesses, strict=True):
         assert [p for _, p in row] == pytest.approx(probs[place].sort(descending=True).values.tolist(), rel=1e-4)
         assert [p for _, p in row] == pytest.approx([probs[place, token].item() for token, _ in row], rel=1e-4)
     # a token that may not stand there keeps its probability
-    never = {token for row in found for token, _ in row[:2]}
-    expected = [[candidate for candidate in row if candidate.token not in never] for row in found]
+    never = {token for row in guesses for token, _ in row[:2]}
+    expected = [[candidate for candidate in row if candidate.token not in never] for row in guesses]
     assert fill_in(reader.net, ids, MASK_ID, 99, never) == expected
 
 
@@ -110,25 +110,25 @@ def pieces(reader: MaskFiller, text: str) -> list[str]:
 
 
 def other(reader: MaskFiller, tokenizer: Tokenizer) -> MaskFiller:
-    """The same for a text that is cut otherwise."""
+    """The same for a text that is split otherwise."""
     return reader._replace(tokenizer=tokenizer, mask=len(tokenizer), window=99)
 
 
 @pytest.mark.parametrize(("kind", "normalization"), [("unigram", "nmt_nfkc"), ("bpe", "identity"), ("bpe", "nfkc_cf")])
-def test_text_around_masks_is_cut_as_within_a_sentence(reader: MaskFiller, kind: str, normalization: str) -> None:
+def test_text_around_masks_is_split_as_within_a_sentence(reader: MaskFiller, kind: str, normalization: str) -> None:
     config = TokenizerConfig(kind, 90, normalization=normalization)  # type: ignore[arg-type]
     reader = other(reader, train_tokenizer(config, [*TEXT.src, *TEXT.tgt]))
 
-    def cut(text: str) -> list[str]:
+    def split(text: str) -> list[str]:
         return reader.tokenizer.tokens(reader.tokenizer.encode([text])[0])
 
-    assert pieces(reader, f"京都に{MASK}") == ["<s>", *cut("京都に"), MASK, "</s>"]
-    (first, *behind) = cut("xに古い寺が")  # x is unknown
+    assert pieces(reader, f"京都に{MASK}") == ["<s>", *split("京都に"), MASK, "</s>"]
+    (first, *behind) = split("xに古い寺が")  # x is unknown
     assert first == "▁"
     assert pieces(reader, f"{MASK}に古い寺が") == ["<s>", MASK, *behind[1:], "</s>"]
     assert "▁" not in "".join(pieces(reader, f"京都に{MASK}寺が{MASK}。")[3:])
     # a space belongs to what stands behind it, be it hidden
-    is_old = cut("There is old")[len(cut("There")) :]
+    is_old = split("There is old")[len(split("There")) :]
     assert is_old[0].startswith("▁")
     expected = ["<s>", MASK, *is_old, MASK, MASK, "</s>"]
     assert pieces(reader, f"{MASK} is old {MASK} {MASK}") == expected
@@ -189,14 +189,14 @@ def test_a_bert_of_hugging_face_fills_in(tmp_path: Path) -> None:
     folder = hugging_face_folder(BertForMaskedLM, tmp_path / "bert")
     reader = MaskFiller.of_hugging_face(folder)
     assert reader.ids("Kyoto is [MASK]city 京") == [4, 5, 6, 2, 10, 11, 3]
-    ids = [4, 5, 6, 2, 8, 3]  # [MASK]er is no word of theirs: what stands behind a mask is cut by itself
+    ids = [4, 5, 6, 2, 8, 3]  # [MASK]er is no word of theirs: what stands behind a mask is split by itself
     theirs = BertForMaskedLM.from_pretrained(folder)
     theirs.train(False)
     probs = theirs(torch.tensor([ids])).logits[0, 3].softmax(-1)
-    (found,) = fill_in(reader.net, ids, reader.mask, 3, reader.silent)
+    (guesses,) = fill_in(reader.net, ids, reader.mask, 3, reader.silent)
     likely = [i for i in probs.argsort(descending=True).tolist() if i > 4][:3]
-    assert [token for token, _ in found] == likely
-    assert [p for _, p in found] == pytest.approx(probs[likely].tolist(), rel=1e-3)
+    assert [token for token, _ in guesses] == likely
+    assert [p for _, p in guesses] == pytest.approx(probs[likely].tolist(), rel=1e-3)
     with pytest.raises(ValueError, match="has no masked-language head: give a folder"):
         MaskFiller.of_hugging_face(hugging_face_folder(BertModel, tmp_path / "headless"))
 
@@ -206,10 +206,10 @@ def test_classes_come_with_the_networks_probabilities(sorter: TrainedClassifier)
     for text in (*TEXT.src[::20], TEXT.src[0] * 2):
         ids = [BOS_ID, *JAPANESE.encode([text])[0][:10], EOS_ID]  # no more than 12 are learned from
         probs = sorter.net(torch.tensor([ids]))[0].softmax(-1)
-        found = classify(sorter, text, 2)
+        guesses = classify(sorter, text, 2)
         likely = probs.argsort(descending=True)[:2].tolist()
-        assert [label for label, _ in found] == [LABELS[i] for i in likely]
-        assert [p for _, p in found] == pytest.approx(probs[likely].tolist(), rel=1e-4)
+        assert [label for label, _ in guesses] == [LABELS[i] for i in likely]
+        assert [p for _, p in guesses] == pytest.approx(probs[likely].tolist(), rel=1e-4)
     assert sum(p for _, p in classify(sorter, "", 9)) == pytest.approx(1)
 
 
@@ -220,8 +220,8 @@ def test_a_file_is_counted_as_text_by_text(sorter: TrainedClassifier, tmp_path: 
     expected = torch.zeros(3, 3, dtype=torch.long)
     for i, text in enumerate(TEXT.src[:50]):
         expected[i % 3, LABELS.index(classify(sorter, text, 1)[0].label)] += 1
-    found = confusion(sorter.net, labelled_batches(sorter, *files), 3)
-    torch.testing.assert_close(found, expected)
+    counted = confusion(sorter.net, labelled_batches(sorter, *files), 3)
+    torch.testing.assert_close(counted, expected)
     taken = torch.tensor([[900, 7, 0], [30, 50, 1], [0, 12, 0]])
     accuracy, confused = summary(taken, LABELS)
     assert accuracy == "accuracy 95.00 % of 1,000 texts"
@@ -259,11 +259,11 @@ def test_greedy_says_the_likeliest_token_each_time_until_so_many_sentences_end()
 
 def test_the_same_seed_says_the_same_however_many_others_there_are_and_who_has_ended_changes_nothing() -> None:
     model, asked = model_of(), [SamplingConfig(3, seed=1), SamplingConfig(9, seed=1), SamplingConfig(9, seed=2)]
-    three, nine, other = (generate(model, IDS, 9, 2, sampling) for sampling in asked)
-    assert nine[:3] == three
-    assert nine != other
+    few, many, other = (generate(model, IDS, 9, 2, sampling) for sampling in asked)
+    assert many[:3] == few
+    assert many != other
     shorter = generate(model, IDS, 9, 1, asked[1])
-    assert [said[: said.index(EOS_ID) + 1] if EOS_ID in said else said for said in nine] == shorter
+    assert [said[: said.index(EOS_ID) + 1] if EOS_ID in said else said for said in many] == shorter
     assert len({len(said) for said in shorter}) > 1
 
 
@@ -282,8 +282,8 @@ def test_continuations_are_drawn_by_the_product_of_their_tokens(sampling: Sampli
             probs[probs < probs.sort().values[-sampling.top_k]] = 0
         probs /= probs.sum()
         open_ends += [((*said, token), p * q) for token, q in enumerate(probs.tolist()) if q > 0]
-    found = generate(model, IDS, 3, sampling=sampling)
-    assert_drawn_by(Counter(map(tuple, found)), expected)
+    drawn = generate(model, IDS, 3, sampling=sampling)
+    assert_drawn_by(Counter(map(tuple, drawn)), expected)
 
 
 @pytest.mark.parametrize("memory_length", [0, 3])
@@ -306,10 +306,10 @@ def test_the_text_is_the_prompt_and_what_the_model_says_behind_it(trained: Train
     ids = [BOS_ID, *ENGLISH.encode([PROMPT])[0]]  # no </s>: the sentence goes on
     for sampling in (None, SamplingConfig(4, 0.8, 20, 0.9, 3)):
         said = generate(trained.net, ids, 9, 2, sampling, 4)
-        found = continuations(trained, PROMPT, 9, 2, sampling, 4)
-        assert found == ENGLISH.decode([ids + more for more in said])
-        assert all(text.startswith(PROMPT) and len(text) > len(PROMPT) for text in found)
-        assert len(set(found)) == (4 if sampling else 1)
+        continued = continuations(trained, PROMPT, 9, 2, sampling, 4)
+        assert continued == ENGLISH.decode([ids + tokens for tokens in said])
+        assert all(text.startswith(PROMPT) and len(text) > len(PROMPT) for text in continued)
+        assert len(set(continued)) == (4 if sampling else 1)
     # as far back as in training: the last of 5 positions had 4 of its segment and 20 of memory before it
     own = continuations(trained, TEXT.tgt[5], 12, 9, sampling)
     assert own == continuations(trained, TEXT.tgt[5], 12, 9, sampling, 24)
@@ -322,12 +322,12 @@ def model(tmp_path: Path) -> TrainedLanguageModel:
     text = tmp_path / "my.en"
     write_lines(text, TEXT.tgt)
     folder = language_run(tmp_path / "pickles")
-    found = load_language_model(folder)
-    training = replace(found.config.training, precision="fp32", device="cpu")
+    trained = load_language_model(folder)
+    training = replace(trained.config.training, precision="fp32", device="cpu")
     data = MonolingualConfig(text=text, language="en", held_out=6)
-    config = replace(found.config, data=data, training=training)
+    config = replace(trained.config, data=data, training=training)
     config.save(folder / "config.yaml")
-    return found._replace(config=config)
+    return trained._replace(config=config)
 
 
 def test_the_loss_is_that_of_one_long_reading(model: TrainedLanguageModel, tmp_path: Path) -> None:
@@ -338,13 +338,13 @@ def test_the_loss_is_that_of_one_long_reading(model: TrainedLanguageModel, tmp_p
     real = batch.target[0] != 0
     logits = model.net.output(hidden[0, real])
     expected = torch.nn.functional.cross_entropy(logits, batch.target[0, real]).item()
-    (forgetful, _), (found, nats) = perplexity_by_memory(model, "test", 4, [0, 1000], tmp_path)
+    (forgetful, _), (remembering, nats) = perplexity_by_memory(model, "test", 4, [0, 1000], tmp_path)
     torch.testing.assert_close(nats, torch.nn.functional.cross_entropy(logits, batch.target[0, real], reduction="none"))
-    assert math.log(found.perplexity) == pytest.approx(expected, rel=1e-5)
+    assert math.log(remembering.perplexity) == pytest.approx(expected, rel=1e-5)
     assert math.log(forgetful.perplexity) != pytest.approx(expected, rel=1e-3)
     # held out are six sentences, each of seven words, a full stop and an end
     words = sum(len(line.removesuffix(".").split()) + 2 for line in TEXT.tgt[-6:])
-    assert math.log(found.word_ppl) * words == pytest.approx(expected * int(real.sum()), rel=1e-5)
+    assert math.log(remembering.word_ppl) * words == pytest.approx(expected * int(real.sum()), rel=1e-5)
 
 
 def test_more_memory_is_effective_while_it_gains_a_hundredth() -> None:
@@ -525,8 +525,8 @@ def test_a_validation_translates_the_first_dev_sentences_greedily(
     monkeypatch.setattr(Translator, "find", watched)
     assert isinstance(task.objective, TranslationObjective)
     assert (task.objective.smoothing, task.objective.r_drop) == (0.3, 2.0)
-    _, judge = task.validation(task.build())
-    validation = judge(1.0)
+    _, validate = task.validation(task.build())
+    validation = validate(1.0)
     assert [sample.source for sample in validation.samples] == DEV.src[:3]
     assert searches == [replace(CONFIG.search, beam_size=1, by_sentence=False)]
     rows = [row[row > EOS_ID].tolist() for batch in task.held_out["dev"] for row in batch.tgt]
@@ -585,7 +585,7 @@ def test_the_test_text_is_scored_and_its_translations_are_written(
     task.show(net, folder, test, print)
     translations = (folder / TRANSLATIONS).read_text(encoding="utf-8").splitlines()
     run = load_run(folder, torch.device("cpu"))
-    assert translations == [found.text for found in run.translator(CONFIG.search).translate(TEST_TEXT.src)]
+    assert translations == [translation.text for translation in run.translator(CONFIG.search).translate(TEST_TEXT.src)]
     result = json.loads((folder / TEST).read_text(encoding="utf-8"))
     assert result["bleu"] == pytest.approx(sacrebleu.corpus_bleu(translations, [TEST_TEXT.tgt]).score)
     assert result["perplexity"] == pytest.approx(math.exp(test.loss))
@@ -616,12 +616,12 @@ def test_a_table_takes_the_place_of_two_files_and_is_checked_like_them(texts: Te
     data, table = texts.config.data, texts.root / "train.tsv"
     rows = [f"{src}\t{tgt}\n" for src, tgt in zip(TRAIN.src, TRAIN.tgt, strict=True)]
     table.write_text("".join(rows), encoding="utf-8")
-    one = replace(data, src=None, tgt=None, pairs=table)
-    assert texts.task(data=one).fingerprint == texts.task().fingerprint
+    tabular = replace(data, src=None, tgt=None, pairs=table)
+    assert texts.task(data=tabular).fingerprint == texts.task().fingerprint
     table.write_text("".join("\t".join(reversed(row[:-1].split("\t"))) + "\n" for row in rows), encoding="utf-8")
-    texts.refused(f"is not in ja: 0% .*; are the columns of {table} swapped, or without names", data=one)
+    texts.refused(f"is not in ja: 0% .*; are the columns of {table} swapped, or without names", data=tabular)
     table.write_text("en\tja\n" + table.read_text(encoding="utf-8"), encoding="utf-8")
-    assert texts.task(data=one).fingerprint == texts.task().fingerprint
+    assert texts.task(data=tabular).fingerprint == texts.task().fingerprint
 
 
 def test_tags_of_texts_are_in_the_vocabulary_or_refused(texts: Texts) -> None:

@@ -264,7 +264,7 @@ def test_the_test_set_is_scored_with_the_best_weights_and_the_runs_own_search(ho
     translations = (folder / "test.txt").read_text(encoding="utf-8").split("\n")[:-1]
     texts = [file.read_text(encoding="utf-8").splitlines() for file in (home / "corpus").glob("files-*/test.src")]
     sources = next(text for text in texts if len(text) == 8 and text[0] in TEXT.src)
-    assert [found.text for found in load_run(folder, CPU).translator().translate(sources)] == translations
+    assert [translation.text for translation in load_run(folder, CPU).translator().translate(sources)] == translations
     scores = json.loads((folder / "test.json").read_text(encoding="utf-8"))
     assert "tok:13a" in scores["bleu_signature"]
     resolved = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
@@ -305,8 +305,9 @@ def test_watching_goes_on_where_it_was_stopped_and_leaves_the_weights_as_they_ar
     assert same(best, theirs, set())
     frames = timeless(watched / "watch.jsonl")
     assert [frame["step"] for frame in frames] == [0, 3, 6]  # before the first update, and at each validation
-    kept, scored = frames[1:], [one for one in timeless(alone / "log.jsonl") if one["kind"] == "dev"]
-    assert [(one["loss"], one["bleu"]) for one in kept] == [(one["loss"], one["bleu"]) for one in scored]
+    scored = [record for record in timeless(alone / "log.jsonl") if record["kind"] == "dev"]
+    for frame, record in zip(frames[1:], scored, strict=True):
+        assert (frame["loss"], frame["bleu"]) == (record["loss"], record["bleu"])
     assert len({tuple(sentence["source"] for sentence in frame["sentences"]) for frame in frames}) == 1
     assert [len(frame["sentences"]) for frame in frames] == [3, 3, 3]
     page = page_data(watched / "watch.html")
@@ -321,12 +322,12 @@ def test_watched_is_what_the_averaged_weights_translate(home: Path) -> None:
     loaded.model.load_state_dict(read_weights(folder / "weights" / "step-00000006.safetensors"))
     (src, tgt), places = loaded.tokenizers, id_of_each(loaded.tokenizers.tgt)
     for sentence in frames[-1]["sentences"]:
-        (found,) = loaded.translator(SearchConfig(beam_size=1), "fp32").translate([sentence["source"]])
-        assert sentence["translation"] == found.text
+        (translation,) = loaded.translator(SearchConfig(beam_size=1), "fp32").translate([sentence["source"]])
+        assert sentence["translation"] == translation.text
         ids = [places[token] for token in sentence["said"][:-1]]
         (log_probs,) = token_log_probs(loaded.model, src.encode([sentence["source"]]), [ids])
         assert [p for *_, (_, p) in sentence["guesses"][0]] == pytest.approx(np.exp(log_probs), abs=6e-5)
-        assert tgt.decode([ids]) == [found.text]
+        assert tgt.decode([ids]) == [translation.text]
 
 
 def test_scores_that_do_not_compare_choose_anew(home: Path) -> None:
@@ -371,7 +372,8 @@ def test_a_training_that_is_long_for_a_cpu_says_how_long(monkeypatch: pytest.Mon
     assert f"about {n_hours / 24:.1f} days on this CPU" in warning
     assert "--config kftt_ja_en_small" in warning
     assert same(weights(trainer), before, set())
-    trainer.training = replace(trainer.training, max_epochs=30 - 1)  # is over before the updates are
+    trainer.training = replace(trainer.training, max_epochs=29)  # is over before the updates are
+    trainer.progress.step = 0
     assert f"about {29 * n_hours / 30 / 24:.1f} days" in train.long_for_a_cpu(trainer, epoch, len(epoch))
     trainer.training = replace(trainer.training, max_minutes=10)
     assert not train.long_for_a_cpu(trainer, epoch, len(epoch))
@@ -432,11 +434,11 @@ def test_two_processes_are_one(home: Path, tmp_path: Path) -> None:
     assert "by 2 processes" in out
     assert out.count("Run folder") == 1
     assert len(list((tmp_path / "pickles").iterdir())) == 2
-    one, two = run(tmp_path, "one"), run(tmp_path, "two")
-    for ours, theirs in zip(timeless(two / "log.jsonl"), timeless(one / "log.jsonl"), strict=True):
+    alone, together = run(tmp_path, "one"), run(tmp_path, "two")
+    for ours, theirs in zip(timeless(together / "log.jsonl"), timeless(alone / "log.jsonl"), strict=True):
         assert (ours["kind"], ours["step"], ours["epoch"]) == (theirs["kind"], theirs["step"], theirs["epoch"])
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
-    for a, b in zip(newest(one)["net"].values(), newest(two)["net"].values(), strict=True):
+    for a, b in zip(newest(alone)["net"].values(), newest(together)["net"].values(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-3)  # Adam makes steps of noise where a gradient is only noise
 
 
@@ -519,8 +521,8 @@ def test_a_checkpoint_from_before_an_option_is_of_its_default(tmp_path: Path) ->
 def test_what_comes_next_works_as_it_is_printed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, next_steps, *_ = said(home).split("What next?\n")
     command = shlex.split(next(line for line in next_steps.splitlines() if line.startswith("    ")))
-    found = outcome("translate.py", translate.main, capsys, *command[2:])
-    assert found.out.strip() in (run(home) / "test.txt").read_text(encoding="utf-8").split("\n")
+    translated = outcome("translate.py", translate.main, capsys, *command[2:])
+    assert translated.out.strip() in (run(home) / "test.txt").read_text(encoding="utf-8").split("\n")
     for sentence in ("寺がある", "-5 度", "it's"):
         lines = what_next(Path("pickles/my run"), sentence).splitlines()
         commands = [shlex.split(line) for line in lines if line.startswith("    ")]
@@ -632,7 +634,7 @@ def test_weights_from_before_the_bert_of_a_translator_had_its_name_are_read_and_
     paths = [tmp_path / "old", tmp_path / "new"]
     for path, state in zip(paths, (old, new), strict=True):
         write_weights(state, path, Rank(0.0))
-    for found in (old, average(paths, print)[0]):
+    for state_dict in (old, average(paths, print)[0]):
         net = Transformer(translator.config.model, *map(len, translator.tokenizers))
-        net.load_state_dict(found)
+        net.load_state_dict(state_dict)
         same_weights(net, translator.model)

@@ -335,7 +335,7 @@ BOTH = (signal.SIGINT, signal.SIGTERM)
 @pytest.mark.parametrize("number", BOTH)
 def test_the_first_signal_asks_and_the_second_acts(number: signal.Signals) -> None:
     acted: list[int] = []
-    before = {each: signal.signal(each, lambda given, _frame: acted.append(given)) for each in BOTH}
+    before = {asking: signal.signal(asking, lambda given, _frame: acted.append(given)) for asking in BOTH}
     try:
         with graceful_interrupt() as interrupt:
             assert not interrupt.asked
@@ -349,8 +349,8 @@ def test_the_first_signal_asks_and_the_second_acts(number: signal.Signals) -> No
         signal.raise_signal(number)  # after an error, too, it acts as before
         assert acted[1:] == [number]
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for asking, handler in before.items():
+            signal.signal(asking, handler)
 
 
 @pytest.mark.slow
@@ -363,12 +363,11 @@ def test_a_compiled_network_computes_the_same_and_is_copied_as_if_it_were_not() 
     assert compiled == ["encoder.0", "decoder.0", "decoder.1"]
     for shape in ((2, 5), (3, 7)):
         src = torch.randint(4, 13, shape, generator=torch.Generator().manual_seed(0))
-        ours, theirs = (each(src, src.flip(1)) for each in (twin, net))
+        ours, theirs = (network(src, src.flip(1)) for network in (twin, net))
         torch.testing.assert_close(ours, theirs)
-        gradients = (
-            torch.autograd.grad(out.cos().sum(), list(each.parameters())) for out, each in ((ours, twin), (theirs, net))
-        )
-        torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4)
+        mine = torch.autograd.grad(ours.cos().sum(), list(twin.parameters()))
+        others = torch.autograd.grad(theirs.cos().sum(), list(net.parameters()))
+        torch.testing.assert_close(mine, others, rtol=1e-3, atol=1e-4)
     copied: Transformer = copy.deepcopy(twin)
     assert all(block._compiled_call_impl is None for block in copied.encoder)
 

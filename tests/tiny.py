@@ -152,12 +152,12 @@ no_warning = pytest.mark.filterwarnings("error", "ignore::ResourceWarning")
 
 def assert_twin(ours: Callable[[], Tensor], expected: Tensor, *inputs: Tensor) -> None:
     """Equal values, where nothing learns too (there another kernel may compute them), and equal gradients."""
-    found = ours()
-    torch.testing.assert_close(found, expected)
+    value = ours()
+    torch.testing.assert_close(value, expected)
     with torch.no_grad():
         torch.testing.assert_close(ours(), expected)
     direction = torch.randn_like(expected)
-    mine, theirs = (torch.autograd.grad((x * direction).sum(), inputs) for x in (found, expected))
+    mine, theirs = (torch.autograd.grad((x * direction).sum(), inputs) for x in (value, expected))
     torch.testing.assert_close(mine, theirs)
 
 
@@ -177,16 +177,16 @@ def reversed_rightly(net: Any, n_updates: int) -> float:
         optimizer.step()
     src, tgt = batch(100)
     requests = [Request(row[:-1], Bounds(0, 6)) for row in src.tolist()]
-    found = greedy_search(net.eval(), requests, SearchConfig())
-    return sum(one.ids == row[1:-1] for one, row in zip(found, tgt.tolist(), strict=True)) / 100
+    hypotheses = greedy_search(net.eval(), requests, SearchConfig())
+    return sum(hypothesis.ids == row[1:-1] for hypothesis, row in zip(hypotheses, tgt.tolist(), strict=True)) / 100
 
 
-def assert_learned(net: nn.Module, least: float = 0.0) -> None:
+def assert_learned(net: nn.Module, minimum: float = 0.0) -> None:
     """The gradient has reached every parameter, and is a number everywhere."""
     for name, parameter in net.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.abs().max() > least, name
+        assert parameter.grad.abs().max() > minimum, name
 
 
 # Torch's own modules as oracles: their weights under our names.

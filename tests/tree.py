@@ -22,9 +22,9 @@ def real(row: Tensor) -> Ids:
     return tuple(i for i in row.tolist() if i != PAD_ID)
 
 
-def up_to(*most: int) -> list[Bounds]:
+def up_to(*max_lengths: int) -> list[Bounds]:
     """Bounds of sentences that may be so long, and as short as they like."""
-    return [Bounds(0, longest) for longest in most]
+    return [Bounds(0, max_length) for max_length in max_lengths]
 
 
 def asked(
@@ -37,7 +37,7 @@ def asked(
     """A request for each row of sources, which have </s> and padding behind it."""
     n = len(src)
     rows = zip(src, bounds, prefixes or [()] * n, numbers or range(n), wanted or [None] * n, strict=True)
-    return [Request(real(row)[:-1], *how) for row, *how in rows]  # type: ignore[arg-type]  # mypy mixes their types
+    return [Request(real(row)[:-1], *rest) for row, *rest in rows]  # type: ignore[arg-type]  # mypy mixes their types
 
 
 def repeats(ids: Ids, n: int) -> bool:

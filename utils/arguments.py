@@ -110,19 +110,14 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     if "resume" in named and asked.config is not None:
         remedy = "leave out --config, and give what is to change as options, such as --training.max_epochs 40"
         raise ValueError(f"--config {asked.config}, but a run that is resumed has its own settings: {remedy}")
-    runs = {
-        option: find_run(
-            None if (option, name) == ("resume", NEWEST) else Path(name),
-            config_type=RunConfig,
-            having=WEIGHTS if option == "init_from" else CHECKPOINTS,
-        )
-        for option, name in named.items()
-    }
-    source, is_new = next(iter(runs.values()), None), "resume" not in runs
     file: Settings = {} if asked.config is None else load_settings(find_settings(Path(asked.config)))
-    if source is not None:
+    option, run = next(iter(named.items()), ("", ""))
+    source, is_new = None, option != "resume"
+    if option:
+        name = None if (option, run) == ("resume", NEWEST) else Path(run)
+        source = find_run(name, RunConfig, having=WEIGHTS if option == "init_from" else CHECKPOINTS)
         weakest = load_settings(source / CONFIG)
-        if "init_from" in runs:
+        if option == "init_from":
             weakest = _begun_anew(weakest)
         config_type = config_type_in(weakest, str(source / CONFIG))
     else:
@@ -139,17 +134,18 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
 
         weakest, notice = own_recipe(options) or (weakest, notice)
     config = to_config(config_type, merged(weakest, cleared, file, typed))
-    if source is not None:
-        _refuse_other(source, to_config(config_type, weakest), config, is_new)
     if is_new:
         require_folder_name(config.name)
-    if "init_from" in runs:
-        notice = _inherited_course(config, runs["init_from"])
-    if "branch" in runs:
-        config = _with_decay(config, runs["branch"], merged(file, typed))
+    if source is not None:
+        _refuse_other(source, to_config(config_type, weakest), config, is_new)
+        if option == "init_from":
+            notice = _inherited_course(config, source)
+        if option == "branch":
+            config = _with_decay(config, source, merged(file, typed))
     config, ending = _with_end(config, typed, is_new)
     notice = "\n".join(filter(None, (notice, ending)))
-    return Arguments(config, **runs, dry_run=given.dry_run, profile=given.profile, notice=notice)
+    origin = {option: source} if option else {}
+    return Arguments(config, **origin, dry_run=given.dry_run, profile=given.profile, notice=notice)
 
 
 def _begun_anew(settings: Settings) -> Settings:

@@ -95,19 +95,19 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, or exit with the option that was probably meant."""
-        found, unknown = self.parse_known_args(args, namespace)
+        arguments, unknown = self.parse_known_args(args, namespace)
         if unknown:
             name = unknown[0].partition("=")[0]
             if not re.fullmatch(r"--[A-Za-z][\w.-]*", name, re.ASCII):
                 hint = ": put -- before a text that begins with -" if name.startswith("-") else ""
                 self.error(f"unrecognized argument {unknown[0]}{hint}")
-            name, verb = name.removeprefix("--"), found.get("verb")
+            name, verb = name.removeprefix("--"), arguments.get("verb")
             verbs = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
             parsers = [self, *(choices[verb] for choices in verbs)]
             known = [option.removeprefix("--") for parser in parsers for option in parser._option_string_actions]
             remedy = f"did you mean --{near}?" if (near := near_name(name, known)) else "see --help"
             fail(self.prog if verb is None else f"{self.prog} {verb}", f"unknown option {name}: {remedy}")
-        return found
+        return arguments
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
@@ -251,9 +251,9 @@ def wrapped(text: str, width: int) -> list[str]:
     for character in text:
         line += character if character.isprintable() else " "
         if columns_of(line.rstrip()) > width:
-            cut = line.rfind(" ", len(line) // 2, -1) + 1 or len(line) - 1
-            lines.append(line[:cut].rstrip())
-            line = line[cut:]
+            end = line.rfind(" ", len(line) // 2, -1) + 1 or len(line) - 1
+            lines.append(line[:end].rstrip())
+            line = line[end:]
     return [*lines, line.rstrip()]
 
 

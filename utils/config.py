@@ -138,9 +138,9 @@ CONFIG_TYPES: dict[str, type[AnyConfig]] = {config_type.task: config_type for co
 
 def find_settings(name: Path) -> Path:
     """Find a file of settings: by its path, from here or from the project's folder, or a preset by its name."""
-    for found in (name, ROOT / name, PRESET / f"{name}.yaml"):
-        if found.is_file():
-            return found
+    for path in (name, ROOT / name, PRESET / f"{name}.yaml"):
+        if path.is_file():
+            return path
     presets = sorted(path.stem for path in PRESET.glob("*.yaml"))
     near = get_close_matches(name.stem, presets, n=1)
     remedy = f"did you mean {near[0]}?" if near else f"give a file, or a preset: {', '.join(presets)}"

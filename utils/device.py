@@ -51,13 +51,13 @@ def speedup(precision: Literal["bf16", "int8"], d_model: int, learning: bool) ->
     layer, bf16 = FeedForward(d_model, d_model), precision == "bf16"
     x = torch.ones(max(64, 2**24 // d_model**2) if learning else 64, d_model)
     dtypes = torch.float32, torch.bfloat16 if bf16 else torch.float32
-    kinds = (layer, layer) if learning else (packed(layer, dtypes[0]), packed(layer, dtypes[1], int8=not bf16))
+    twins = (layer, layer) if learning else (packed(layer, dtypes[0]), packed(layer, dtypes[1], int8=not bf16))
     seconds: tuple[list[float], list[float]] = [], []
     for i in range(4):
-        for dtype, kind, times in zip(dtypes, kinds, seconds, strict=True):
+        for dtype, twin, times in zip(dtypes, twins, seconds, strict=True):
             begin = time.thread_time()
             with torch.set_grad_enabled(learning), torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
-                y = kind(x)
+                y = twin(x)
             if learning:
                 y.sum().backward()
             times.append(time.thread_time() - begin)

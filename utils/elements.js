@@ -1,3 +1,4 @@
+// How every page finds and makes its elements.
 export const at = (id) => document.getElementById(id);
 
 export function make(name, properties = {}, ...children) {

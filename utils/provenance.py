@@ -37,10 +37,10 @@ def portable(path: Path) -> str:
     """Return a path that holds on other machines: below the project, corpus/ or pickles/, or just its name."""
     if not path.is_absolute():
         return str(path)
-    found = path.resolve()
+    resolved = path.resolve()
     for above, root in ((Path("corpus"), CORPUS), (Path("pickles"), PICKLES), (Path(), ROOT)):
-        if found.is_relative_to(root):
-            return str(above / found.relative_to(root))
+        if resolved.is_relative_to(root):
+            return str(above / resolved.relative_to(root))
     return path.name
 
 
@@ -79,7 +79,7 @@ def _processor() -> str:
     except OSError:  # not Linux
         return platform.processor() or platform.machine()
     facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    kind = f" {facts['cpu family']}/{facts['model']}" if {"cpu family", "model"} <= facts.keys() else ""
+    model = f" {facts['cpu family']}/{facts['model']}" if {"cpu family", "model"} <= facts.keys() else ""
     has = (facts.get("flags") or facts.get("Features", "")).split()
     held = f"; oneDNN: {isa}" if (isa := os.environ.get("ONEDNN_MAX_CPU_ISA")) else ""  # as if it had no others
-    return f"{facts.get('model name', platform.machine())}{kind} ({' '.join(i for i in _FASTER if i in has)}{held})"
+    return f"{facts.get('model name', platform.machine())}{model} ({' '.join(i for i in _FASTER if i in has)}{held})"

@@ -104,24 +104,80 @@ class ReferenceText:
     training_text: Path | None  # in the target language
 
     @cached_property
+    def split(self) -> Callable[[str], list[str]]:
+        """What splits a line into words."""
+        return word_splitter(self.tokenize)
+
+    @cached_property
     def training_words(self) -> Counter[str] | None:
         """Word counts of the training text, read once for all systems."""
         if self.training_text is None:
             return None
         with self.training_text.open("rb") as file:
-            return word_counts(decoded_lines(file, str(self.training_text)), word_splitter(self.tokenize))
+            lines = decoded_lines(file, str(self.training_text))
+            bar = tqdm(lines, "words of the training text", unit=" lines", unit_scale=True, disable=None, leave=False)
+            return Counter(word for line in bar for word in self.split(line))
 
     def evaluation(self, system: System, metrics: list[Metric]) -> Evaluation:
         """Analyse a system, and return the analysis together with its given scores."""
-        analysis = analyse(self.sources, system.translations, self.references, self.tokenize, self.training_words)
+        analysis = self.analyse(system.translations)
         return Evaluation(system.name, self.name, self.tgt_lang, len(self.references), metrics, analysis)
+
+    def analyse(self, translations: Sequence[str]) -> Analysis:
+        """Analyse translations; without sources, lengths are those of the references."""
+        ours, theirs = ([self.split(line) for line in side] for side in (translations, self.references))
+        pairs, scored = list(zip(ours, theirs, strict=True)), self.sentence_scores(translations)
+        frequencies = self.training_words
+        return Analysis(
+            bleu_by_length=self.bleu_by_length(translations),
+            f1_by_frequency=[] if frequencies is None else f1_by_frequency(ours, theirs, frequencies),
+            repetition_rate=100 * sum(repeats(*pair) for pair in pairs) / len(pairs),
+            under_translation_rate=100 * sum(under_translated(len(a), len(b)) for a, b in pairs) / len(pairs),
+            length_ratio=sum(map(len, ours)) / max(1, sum(map(len, theirs))),
+            best=sorted(scored, key=lambda sentence: -sentence.chrf)[:_N_SHOWN],  # sorting keeps the order of equals
+            worst=sorted(scored, key=lambda sentence: sentence.chrf)[:_N_SHOWN],
+        )
+
+    def sentence_scores(self, translations: Sequence[str]) -> list[SentenceScore]:
+        """Return each sentence with its chrF2."""
+        chrf, sources = CHRF(), self.sources or [""] * len(self.references)
+        return [
+            SentenceScore(line, source, translation, reference, chrf.sentence_score(translation, [reference]).score)
+            for line, (source, translation, reference) in enumerate(
+                zip(sources, translations, self.references, strict=True), start=1
+            )
+        ]
+
+    def bleu_by_length(self, translations: Sequence[str]) -> list[PartScore]:
+        """Return corpus BLEU of the sentences of 0-5, 6-10, ... tokens; groups without sentences are left out.
+
+        If no sentence of a group is long enough for a 4-gram, only shorter n-grams count (sacreBLEU's effective order):
+        otherwise even a perfect group would score 0. This does not affect other groups.
+        """
+        lines, unit, split = self.references, "reference tokens", self.split
+        if self.sources:
+            # the source language is not given, but only one without spaces must be recognised
+            lines, unit = self.sources, "source tokens"
+            split = word_splitter(bleu_tokenizer(unspaced_language(lines), self.tokenize == "none"))
+        by_group: dict[int, list[int]] = {group: [] for group in _LENGTHS}
+        for i, line in enumerate(lines):
+            by_group[_group(_LENGTHS, len(split(line)))].append(i)
+        bleu = BLEU(tokenize=self.tokenize, effective_order=True, force=True)
+        return [
+            PartScore(
+                f"{_LENGTHS[group]} {unit}",
+                len(rows),
+                bleu.corpus_score([translations[i] for i in rows], [[self.references[i] for i in rows]]).score,
+            )
+            for group, rows in by_group.items()
+            if rows
+        ]
 
     def contrast(self, baseline: System, system: System) -> Contrast:
         """Compare a system with a baseline, sentence by sentence and n-gram by n-gram."""
-        scored = (sentence_scores(self.sources, s.translations, self.references) for s in (baseline, system))
+        scored = map(self.sentence_scores, (baseline.translations, system.translations))
         pairs = sorted(zip(*scored, strict=True), key=lambda pair: pair[0].chrf - pair[1].chrf)
-        ngrams = ngram_matches(baseline.translations, system.translations, self.references, self.tokenize)
-        ngrams.sort(key=share_of_system)
+        ngrams = sorted(self.ngram_matches(baseline, system), key=share_of_system)
         return Contrast(
             system.name,
             baseline.name,
@@ -131,64 +187,15 @@ class ReferenceText:
             lost=[ngram for ngram in ngrams[:_N_SHOWN] if ngram.system < ngram.baseline],
         )
 
-
-def analyse(
-    sources: Sequence[str],
-    translations: Sequence[str],
-    references: Sequence[str],
-    tokenizer: str,
-    training_words: Counter[str] | None = None,
-) -> Analysis:
-    """Analyse translations; words are the tokens of sacreBLEU's tokenizer of this name.
-
-    Args:
-        sources: one for each reference, or none at all: then lengths are those of the references.
-        training_words: word counts of the target side of the training set.
-    """
-    split = word_splitter(tokenizer)
-    ours, theirs = ([split(line) for line in side] for side in (translations, references))
-    if sources:
-        # the source language is not given, but only one without spaces must be recognised
-        split_source = word_splitter(bleu_tokenizer(unspaced_language(sources), tokenizer == "none"))
-        lengths, unit = [len(split_source(line)) for line in sources], "source tokens"
-    else:
-        lengths, unit = [len(words) for words in theirs], "reference tokens"
-    scored = sentence_scores(sources, translations, references)
-    pairs = list(zip(ours, theirs, strict=True))
-    return Analysis(
-        bleu_by_length=bleu_by_length(lengths, unit, translations, references, tokenizer),
-        f1_by_frequency=[] if training_words is None else f1_by_frequency(ours, theirs, training_words),
-        repetition_rate=100 * sum(repeats(*pair) for pair in pairs) / len(pairs),
-        under_translation_rate=100 * sum(under_translated(len(a), len(b)) for a, b in pairs) / len(pairs),
-        length_ratio=sum(map(len, ours)) / max(1, sum(map(len, theirs))),
-        best=sorted(scored, key=lambda sentence: -sentence.chrf)[:_N_SHOWN],  # sorting keeps the order of equals
-        worst=sorted(scored, key=lambda sentence: sentence.chrf)[:_N_SHOWN],
-    )
-
-
-def sentence_scores(
-    sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
-) -> list[SentenceScore]:
-    """Return each sentence with its chrF2; there may be no sources."""
-    chrf = CHRF()
-    texts = zip(sources or [""] * len(references), translations, references, strict=True)
-    return [
-        SentenceScore(line, source, translation, reference, chrf.sentence_score(translation, [reference]).score)
-        for line, (source, translation, reference) in enumerate(texts, start=1)
-    ]
-
-
-def ngram_matches(
-    baseline: Sequence[str], system: Sequence[str], references: Sequence[str], tokenizer: str
-) -> list[NgramMatches]:
-    """Count the right n-grams of one to four words: those of a sentence at most as often as its reference has them."""
-    split, totals = word_splitter(tokenizer), [Counter[str]() for _ in range(3)]
-    for lines in zip(baseline, system, references, strict=True):
-        for n in range(1, 5):
-            *ngrams_of_systems, right = (extract_word_ngrams(split(line), n) for line in lines)
-            for total, ngrams in zip(totals, (*ngrams_of_systems, right), strict=True):
-                total.update(ngrams & right)
-    return [NgramMatches(ngram, *(total[ngram] for total in totals)) for ngram in totals[-1]]
+    def ngram_matches(self, baseline: System, system: System) -> list[NgramMatches]:
+        """Count the right n-grams of one to four words: of a sentence at most as often as its reference has them."""
+        totals = Counter[str](), Counter[str](), Counter[str]()
+        for lines in zip(baseline.translations, system.translations, self.references, strict=True):
+            for n in range(1, 5):
+                ngrams = [extract_word_ngrams(self.split(line), n) for line in lines]
+                for total, of_line in zip(totals, ngrams, strict=True):
+                    total.update(of_line & ngrams[-1])
+        return [NgramMatches(ngram, *(total[ngram] for total in totals)) for ngram in totals[-1]]
 
 
 def share_of_system(ngram: NgramMatches) -> tuple[float, int]:
@@ -203,29 +210,6 @@ def word_splitter(tokenizer: str) -> Callable[[str], list[str]]:
     """Return a function that splits a line into words as BLEU does."""
     tokenize = BLEU(tokenize=tokenizer).tokenizer
     return lambda line: tokenize(line.rstrip()).split()
-
-
-def word_counts(text: Iterable[str], split: Callable[[str], list[str]]) -> Counter[str]:
-    """Count the words of a text, which is read once, line by line, with a progress bar on standard error."""
-    bar = tqdm(text, desc="words of the training text", unit=" lines", unit_scale=True, disable=None, leave=False)
-    return Counter(word for line in bar for word in split(line))
-
-
-def bleu_by_length(
-    lengths: Sequence[int], unit: str, translations: Sequence[str], references: Sequence[str], tokenizer: str
-) -> list[PartScore]:
-    """Return corpus BLEU of the sentences of 0-5, 6-10, ... tokens; groups without sentences are left out.
-
-    If no sentence of a group is long enough for a 4-gram, only shorter n-grams count (sacreBLEU's effective order):
-    otherwise even a perfect group would score 0. This does not affect other groups.
-    """
-    bleu = BLEU(tokenize=tokenizer, effective_order=True, force=True)
-    groups = []
-    for group, label in _LENGTHS.items():
-        if lines := [line for line, length in enumerate(lengths) if _group(_LENGTHS, length) == group]:
-            scored = bleu.corpus_score([translations[i] for i in lines], [[references[i] for i in lines]])
-            groups.append(PartScore(f"{label} {unit}", len(lines), scored.score))
-    return groups
 
 
 def f1_by_frequency(

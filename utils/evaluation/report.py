@@ -1,14 +1,13 @@
-"""Reports of evaluations: plain text for the terminal, a dictionary for programs, and an HTML page."""
+"""Reports of evaluations: plain text for the terminal, and an HTML page."""
 
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from difflib import SequenceMatcher
 from itertools import groupby
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from utils.command import aligned, bar, page_template, wrapped
 from utils.evaluation.analysis import Contrast, Evaluation, PartScore, SentenceScore
@@ -51,17 +50,6 @@ class Chart(NamedTuple):
     measure: str
     end: float  # of the scale, which starts at 0
     rows: dict[str, dict[int, PartScore]]  # label of a part -> index of each system that has it -> its score
-
-
-def as_dict(
-    evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = (), contrasts: Sequence[Contrast] = ()
-) -> dict[str, Any]:
-    """Return all results under the names of their fields, ready for JSON."""
-    return {
-        "evaluations": [asdict(e) for e in evaluations],
-        "comparisons": [asdict(c) for c in comparisons],
-        "contrasts": [asdict(c) for c in contrasts],
-    }
 
 
 def as_text(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison] = ()) -> str:

@@ -3,10 +3,10 @@
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tqdm import tqdm
 
@@ -28,7 +28,7 @@ from utils.evaluation.metric import (
     multi_bleu,
     refuse_samples,
 )
-from utils.evaluation.report import as_dict, as_text, charts, write_html
+from utils.evaluation.report import as_text, charts, write_html
 from utils.file import require_writable, write_json, write_lines
 from utils.run import CONFIG, TRANSLATIONS, find_run
 from utils.terminal.option import changed_by, require_candidates
@@ -93,7 +93,8 @@ def report(
     """Print the results, and write them to the requested files."""
     print(as_text(evaluations, comparisons).rstrip("\n"))
     if arguments.json:
-        write_json(arguments.json, as_dict(evaluations, comparisons, contrasts))
+        results: Any = {"evaluations": evaluations, "comparisons": comparisons, "contrasts": contrasts}
+        write_json(arguments.json, {name: [asdict(record) for record in records] for name, records in results.items()})
     if arguments.html:
         write_html(evaluations, comparisons, arguments.html, contrasts)
 

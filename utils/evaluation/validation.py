@@ -1,7 +1,7 @@
 """What a network gets right: at each validation of a training and, of minimal pairs, with the weights kept of each."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from operator import gt
 from pathlib import Path
 from typing import NamedTuple
 
@@ -121,14 +121,13 @@ class Course(NamedTuple):
 
 def pair_accuracy(run: Run, pairs: Pairs) -> Accuracy:
     """Return how many pairs have a right translation that the present weights find likelier than the wrong one."""
-    sources, right, wrong = zip(*(pair for of_phenomenon in pairs.values() for pair in of_phenomenon), strict=True)
-    ids = run.tokenizers.src.encode(sources)
-    likelihoods = (map(sum, token_log_probs(run.model, ids, run.tokenizers.tgt.encode(t))) for t in (right, wrong))
-    is_right = (log_prob > other for log_prob, other in zip(*likelihoods, strict=True))
-    return {
-        name: 100 * sum(islice(is_right, len(of_phenomenon))) / len(of_phenomenon)
-        for name, of_phenomenon in pairs.items()
-    }
+    accuracy = {}
+    for name, of_phenomenon in pairs.items():
+        sources, *translations = zip(*of_phenomenon, strict=True)
+        ids = run.tokenizers.src.encode(sources)
+        right, wrong = (token_log_probs(run.model, ids, run.tokenizers.tgt.encode(side)) for side in translations)
+        accuracy[name] = 100 * sum(map(gt, map(sum, right), map(sum, wrong))) / len(of_phenomenon)
+    return accuracy
 
 
 def pair_course(run: Run, pairs: Pairs) -> Course:

@@ -193,14 +193,10 @@ class Ablation:
         sharing: dict[RunConfig, list[Alternative]] = {}  # weights: those that differ only in their search
         for alternative in self.alternatives:
             sharing.setdefault(alternative.trained_as, []).append(alternative)
-        self._sharing = list(sharing.values())
-
-    def trainings(self) -> list[Training]:
-        """Return all trainings to run: everything with the first seed, then with the second, and so on."""
-        return [
-            Training(f"{self.config.name}-{group[0].slug}-{seed}", seed, group)
-            for seed in self.config.seeds
-            for group in self._sharing
+        self.trainings = [  # everything with the first seed, then with the second, and so on
+            Training(f"{config.name}-{group[0].slug}-{seed}", seed, group)
+            for seed in config.seeds
+            for group in sharing.values()
         ]
 
     def file(self, alternative: Alternative, seed: int) -> Path:
@@ -231,8 +227,7 @@ class Ablation:
         A training that fails is reported and skipped, so that the night is not lost for the rest. Runs and results of
         other settings are refused before anything is trained.
         """
-        trainings, failures = self.trainings(), list[str]()
-        waiting = [training for training in trainings if self.missing(training)]
+        waiting, failures = [training for training in self.trainings if self.missing(training)], list[str]()
         for training in waiting:
             if (run := run_named(training.name, self._root)) is not None:
                 wanted = training.translating[0].config_with(training.seed).plain(portable)
@@ -240,7 +235,7 @@ class Ablation:
                 if wanted["training"]["precision"] == "auto":  # a run has the one that was chosen
                     saved["training"]["precision"] = "auto"
                 _refuse_other(run, saved, wanted)
-        n_all = len(trainings)
+        n_all = len(self.trainings)
         with tqdm(total=n_all, initial=n_all - len(waiting), unit="training", dynamic_ncols=True, disable=None) as bar:
             while waiting:
                 training = waiting.pop(0)
@@ -276,8 +271,8 @@ class Ablation:
                 write_json(self.file(alternative, training.seed), result)
                 name = score_name(result)
                 scores = (f"{split} {SCORES[name]} {result[f'{split}_{name}']:.2f}" for split in ("dev", "test"))
-                told = f"{alternative}, seed {training.seed}: {', '.join(scores)}; {result['minutes']:.1f} min"
-                print_above_bars(told)
+                where = f"{alternative}, seed {training.seed}"
+                print_above_bars(f"{where}: {', '.join(scores)}; {result['minutes']:.1f} min")
 
     def rows(self) -> list[Row]:
         """Compare all alternatives that have results with the base, which comes first."""
@@ -289,7 +284,8 @@ class Ablation:
             raise ValueError(f"no result of the base in {self.folder}: train it, without --report")
         name = f"dev_{score_name(results[self.base][0])}"
         scores = {alternative: [r[name] for r in its_results] for alternative, its_results in results.items()}
-        groups, base = [scores[trained] for trained, *_ in self._sharing], scores[self.base]
+        trained, base = dict.fromkeys(training.translating[0] for training in self.trainings), scores[self.base]
+        groups = [scores[alternative] for alternative in trained]
         return [
             Row(alternative, results[alternative], mean(own) - mean(base), margin(groups, len(own), len(base)))
             for alternative, own in scores.items()
@@ -351,16 +347,11 @@ def page(ablation: Ablation, rows: Sequence[Row], command: str, picture: str) ->
     """Return the table in Markdown, with how it was made: by which command, beside which picture."""
     results = [result for row in rows for result in row.results]
     return page_template(Path(__file__).with_name("ablation.md")).render(
-        config=ablation.config,
-        folder=ablation.folder,
+        ablation=ablation,
         rows=rows,
         results=results,
-        trained=list({result["run"]: result for result in results}.values()),
         signatures={signature for result in results for signature in result["signatures"].values()},
         score=score_name(results[0]),
-        missing=[
-            alternative for alternative in ablation.alternatives if alternative not in {r.alternative for r in rows}
-        ],
         command=command,
         picture=picture,
         text=as_text,

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl
@@ -28,8 +27,8 @@ from const.token import UNK_ID
 from utils.command import page_template
 from utils.search.translator import Piece
 from utils.serve.server import Gate
-from utils.serve.service import AUTO, MAX_BEAM, Line, Options, ServedRun, Service
-from utils.text.language import Detected, detect, language_name
+from utils.serve.service import AUTO, MAX_BEAM, Line, Options, ServedRun, Service, Text
+from utils.text.language import detect, language_name
 from utils.text.markup import Markup
 
 _JSON, _URLENCODED, _MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
@@ -174,34 +173,6 @@ def _hash(element: str, html: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
 
 
-@dataclass
-class _Text:
-    """A text of a request in LibreTranslate's format, and what becomes of it."""
-
-    text: str
-    markup: Markup | None = None  # of HTML
-    run: ServedRun | None = None  # none: the text is in the language to translate into already
-    detected: Detected | None = None
-    lines: Sequence[Line] = ()
-
-    @property
-    def parts(self) -> list[str]:
-        """What is to be translated of it."""
-        return [self.text] if self.markup is None else [part.text for part in self.markup.texts]
-
-    def translations(self) -> list[str]:
-        """Return the best of each line, then the second best where there is one, and so on; of HTML, only the best."""
-        if self.run is None:
-            return [self.text]
-        if self.markup is not None:  # its parts are a line each
-            return [self.markup.filled([(line.translation.text, line.links) for line in self.lines])]
-        candidates = [line.translation.candidates for line in self.lines]
-        return [
-            "\n".join(of_line[min(rank, len(of_line) - 1)].text for of_line in candidates)
-            for rank in range(max(map(len, candidates)))
-        ]
-
-
 def create_app(runs: Sequence[ServedRun], limits: Limits, cors: str | None = None) -> FastAPI:
     """Create the application that serves the given runs, also to web pages of the origin `cors`, or `*` for any."""
     service = Service(runs, limits)
@@ -309,21 +280,18 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         """
         asked = await read(request, LibreTranslateRequest)
         given = [asked.q] if isinstance(asked.q, str) else asked.q
-        texts = [_Text(text) for text in given]
+        texts = [*map(Text, given)]
         if asked.format == "html":
             try:  # in a thread: the parser takes seconds for what is hardly HTML
-                texts = await asyncio.to_thread(lambda: [_Text(text, Markup(text)) for text in given])
+                texts = await asyncio.to_thread(lambda: [Text(text, Markup(text)) for text in given])
             except ValueError as error:
                 raise HTTPException(400, str(error)) from None
-        service.refuse_too_much([part for text in texts for part in text.parts])
+        service.refuse_too_much(texts)
         for text in texts:
             text.run, text.detected = service.choose_if_needed(" ".join(text.parts), asked.source, asked.target)
-        chosen = [(text.run, part) for text in texts if text.run for part in text.parts]
         has_tags = any(part.has_tags for text in texts if text.markup for part in text.markup.texts)
-        answer = service.translate(chosen, Options(n_best=1 + asked.alternatives, links=has_tags, tag=asked.tag))
-        answers = iter(await while_awaited(request, answer, limits.timeout_s))
-        for text in texts:
-            text.lines = [line for _ in (text.parts if text.run else ()) for line in next(answers)]
+        options = Options(n_best=1 + asked.alternatives, links=has_tags, tag=asked.tag)
+        await while_awaited(request, service.translate(texts, options), limits.timeout_s)
         translations = [text.translations() for text in texts]
         fields: dict[str, list[Any]] = {"translatedText": [best for best, *_ in translations]}
         if asked.alternatives:
@@ -345,15 +313,16 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         asked = await read(request, PageRequest)
         if asked.beam is not None and asked.n_best > asked.beam:
             raise HTTPException(400, f"beam={asked.beam} is less than n_best={asked.n_best}: give beam={asked.n_best}")
-        service.refuse_too_much([asked.text])
+        text = Text(asked.text)
+        service.refuse_too_much([text])
         run, _ = service.choose(asked.text, asked.source, asked.target, asked.run)
+        text.run = run
         begin = time.perf_counter()
         options = Options(asked.beam, asked.n_best, asked.attention, tag=asked.tag)
-        answer = service.translate([(run, asked.text)], options)
-        (lines,) = await while_awaited(request, answer, limits.timeout_s)
+        await while_awaited(request, service.translate([text], options), limits.timeout_s)
         seconds = round(time.perf_counter() - begin, _DIGITS)
         fields = {"run": run.name, "source": run.src_lang, "target": run.tgt_lang, "seconds": seconds}
-        return JSONResponse(fields | {"sentences": list(_sentence_fields(lines))})
+        return JSONResponse(fields | {"sentences": list(_sentence_fields(text.lines))})
 
 
 def _language(code: str) -> dict[str, Any]:

@@ -83,7 +83,6 @@ function languageName(code) {
 
 const directionOf = run => `${run.source}→${run.target}`;
 const directionName = run => `${languageName(run.source)} → ${languageName(run.target)}`;
-
 const runsOfDirection = () => served.runs.filter(run => ["", directionOf(run)].includes(at("direction").value));
 
 function fill(select, options, value) {

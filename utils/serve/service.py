@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -17,7 +17,7 @@ from utils.search.translator import Translation, Translator
 from utils.serve.batcher import Batcher
 from utils.serve.server import Metrics
 from utils.text.language import Detected, detect
-from utils.text.markup import SpanLinks
+from utils.text.markup import Markup, SpanLinks
 
 AUTO = "auto"  # in place of a language code: any language
 MAX_BEAM = 16
@@ -108,6 +108,34 @@ class ServedRun(NamedTuple):
         return f"{self.src_lang}→{self.tgt_lang}"
 
 
+@dataclass
+class Text:
+    """A text of a request, and what becomes of it."""
+
+    text: str
+    markup: Markup | None = None  # of HTML
+    run: ServedRun | None = None  # none: the text is in the language to translate into already
+    detected: Detected | None = None
+    lines: Sequence[Line] = ()
+
+    @property
+    def parts(self) -> list[str]:
+        """What is to be translated of it."""
+        return [self.text] if self.markup is None else [part.text for part in self.markup.texts]
+
+    def translations(self) -> list[str]:
+        """Return the best of each line, then the second best where there is one, and so on; of HTML, only the best."""
+        if self.run is None:
+            return [self.text]
+        if self.markup is not None:  # its parts are a line each
+            return [self.markup.filled([(line.translation.text, line.links) for line in self.lines])]
+        candidates = [line.translation.candidates for line in self.lines]
+        return [
+            "\n".join(of_line[min(rank, len(of_line) - 1)].text for of_line in candidates)
+            for rank in range(max(map(len, candidates)))
+        ]
+
+
 class Service:
     """Runs that translate requests, once their batchers are entered.
 
@@ -167,17 +195,20 @@ class Service:
             raise HTTPException(400, f"{cannot}: choose from {directions}")
         return next(run for run in fitting if run.src_lang == detected.language), detected
 
-    async def translate(self, chosen: Sequence[tuple[ServedRun, str]], options: Options) -> list[list[Line]]:
-        """Translate the texts of one request, line by line; all, or none with status 400 or 503."""
+    async def translate(self, texts: Sequence[Text], options: Options) -> None:
+        """Translate the texts of one request that have a run, line by line; all, or none with status 400 or 503."""
+        chosen = [(text.run, part) for text in texts if text.run for part in text.parts]
         for run, _ in chosen:
             if options.tag and options.tag not in run.tags:
                 known = ", ".join(run.tags) or "none"
                 raise HTTPException(400, f"tag={options.tag}, but run {run.name} knows {known}: leave it out")
         answers: list[asyncio.Future[list[Line]]] = []
         try:
-            for run, text in chosen:
-                answers.append(self.batchers[run.name].enter(_lines(text), options))
-            return await asyncio.gather(*answers)
+            for run, part in chosen:
+                answers.append(self.batchers[run.name].enter(_lines(part), options))
+            of_parts = iter(await asyncio.gather(*answers))
+            for text in texts:
+                text.lines = [line for _ in (text.parts if text.run else ()) for line in next(of_parts)]
         except asyncio.QueueFull:
             busy = "too many texts are waiting: try again in a moment"
             raise HTTPException(503, busy, {"Retry-After": "1"}) from None
@@ -185,9 +216,9 @@ class Service:
             for answer in answers:
                 answer.cancel()  # takes abandoned texts out of the queue
 
-    def refuse_too_much(self, texts: Sequence[str]) -> None:
+    def refuse_too_much(self, texts: Sequence[Text]) -> None:
         """Refuse texts over the limits with status 400; call this before doing anything else with a request."""
-        lines = [line for text in texts for line in _lines(text)]
+        lines = [line for text in texts for part in text.parts for line in _lines(part)]
         for n, max_n, unit in (
             (len(lines), self.limits.max_texts, "lines"),
             (sum(map(len, lines)), self.limits.max_chars, "characters"),

@@ -37,9 +37,9 @@ from utils.visualize.explain import Watch, easy_to_follow
 
 KEPT = 20  # translations of the test text that are kept with their sources and references
 SHOWN = 5  # of these
-_FEWEST_SEVERAL = 20  # lines of several sentences, for a score that says something
+_MIN_SEVERAL = 20  # lines of several sentences, for a score that says something
 _WORTH_A_RISK = 1.0  # BLEU of these lines: as a whole, a text of several sentences may lose one, which few lines show
-_FEWEST_LIKELY, _ENOUGH_LIKELY = 100, 300  # lines, of which one in a hundred may be less likely than the bound
+_MIN_LIKELY, _MAX_LIKELY = 100, 300  # lines, of which one in a hundred may be less likely than the bound
 
 
 class TranslationTask(Task):
@@ -160,8 +160,8 @@ class TranslationTask(Task):
     def choose_on_dev(self, net: EncoderDecoder, folder: Path, log: Log) -> None:
         """Choose from dev text whether several sentences are translated as a whole, and what is unlikely."""
         self._choose_by_sentence(net, log)
-        dev, search = read_parallel(self.corpus.dev)[:_ENOUGH_LIKELY], self.config.search
-        if len(dev.src) >= _FEWEST_LIKELY:
+        dev, search = read_parallel(self.corpus.dev)[:_MAX_LIKELY], self.config.search
+        if len(dev.src) >= _MIN_LIKELY:
             translations = self._translator(net, search).translate(dev.src)
             *_, bound = quantiles([translation.perplexity for translation in translations], n=100)
             self.config = replace(self.config, search=replace(search, max_perplexity=round(bound, 2)))
@@ -170,7 +170,7 @@ class TranslationTask(Task):
     def _choose_by_sentence(self, net: EncoderDecoder, log: Log) -> None:
         dev, own = read_parallel(self.corpus.dev), self.config.search
         several = [i for i, source in enumerate(dev.src) if len(split_sentences(source)) > 1]
-        if not own.by_sentence or len(several) < _FEWEST_SEVERAL:
+        if not own.by_sentence or len(several) < _MIN_SEVERAL:
             return
         text = ParallelText([dev.src[i] for i in several], [dev.tgt[i] for i in several])
 

@@ -140,23 +140,19 @@ class Tracer(Observer):
     def __init__(self, path: Path, device: torch.device, log: Log) -> None:
         self._path, self._device, self._log = path, device.type, log
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
-        course = schedule(wait=SKIPPED - 1, warmup=1, active=RECORDED)
+        course = schedule(wait=SKIPPED - 1, warmup=1, active=RECORDED, repeat=1)
         self._profile = profile(activities=activities, schedule=course, on_trace_ready=self._write)
         self._steps = 0
         self._profile.start()
 
     def on_update(self) -> None:
-        """Count the update, and end the recording after the last that is to be recorded."""
+        """Count the update; the trace is written after the last that is to be recorded."""
         self._steps += 1
-        if self._steps < SKIPPED + RECORDED:
-            self._profile.step()
-        elif self._steps == SKIPPED + RECORDED:
-            self._profile.stop()
+        self._profile.step()
 
     def close(self) -> None:
         """Write what was recorded, if the training ended before the last update to be recorded."""
-        if self._steps < SKIPPED + RECORDED:
-            self._profile.stop()
+        self._profile.stop()
         if self._steps <= SKIPPED:
             self._log(f"No trace: the training ended before update {SKIPPED + 1}, the first to be recorded")
 

@@ -112,13 +112,12 @@ def token_loss(
 
     `hidden` is projected by `output`; where `target` is padding, none counts.
     """
-    real = target != PAD_ID
-    layer = output.weight, output.bias
+    real, counted = target != PAD_ID, None
     if target.device.type == "cpu":
-        nats, nll = projected_cross_entropy(hidden[:, real], *layer, target[real], smoothing, alpha)
+        hidden, target = hidden[:, real], target[real]
     else:  # selecting positions would make the CPU wait for the GPU to report their number
-        right, counted = target.flatten(), real.flatten()
-        nats, nll = projected_cross_entropy(hidden.flatten(1, 2), *layer, right, smoothing, alpha, counted)
+        hidden, target, counted = hidden.flatten(1, 2), target.flatten(), real.flatten()
+    nats, nll = projected_cross_entropy(hidden, output.weight, output.bias, target, smoothing, alpha, counted)
     return Loss(nats, real.sum(), nll)
 
 

@@ -17,7 +17,7 @@ from utils.dataset.batch import AnyBatch, filling
 from utils.file import write_text
 from utils.training.loss import Loss
 from utils.training.optimizer import Optimizer
-from utils.training.schedule import Progress, Rank
+from utils.training.schedule import Progress, Rank, total_steps
 
 ItemT = TypeVar("ItemT")
 
@@ -71,6 +71,11 @@ class Validation(NamedTuple):
     def perplexities(self) -> dict[str, float]:
         """Return both, to be compared, by their names in logs."""
         return {"perplexity": self.perplexity, "train_perplexity": perplexity(self.train_loss)}
+
+    def record(self) -> dict[str, object]:
+        """Return scores, signatures and samples by their names in files."""
+        signatures = {f"{name}_signature": signature for name, signature in self.signatures.items()}
+        return {**self.scores, **signatures, "samples": [sample._asdict() for sample in self.samples]}
 
     def rank(self, name: str) -> Rank:
         """Return what says whether this is better than another validation, by a score of this name, or the loss."""
@@ -221,8 +226,7 @@ class Terminal(Observer):
 
     def __init__(self, training: TrainingConfig, steps_per_epoch: int, unit: str = "tok", skipped: int = 0) -> None:
         self._training, self._steps_per_epoch, self._unit, self._skipped = training, steps_per_epoch, unit, skipped
-        bounds = [training.max_steps, training.max_epochs and training.max_epochs * steps_per_epoch]
-        self._total = min((bound for bound in bounds if bound is not None), default=None)
+        self._total = total_steps(training, steps_per_epoch)
         bounded = self._total is not None or training.max_minutes is not None
         # tqdm's own estimates would count the updates before a resume as made just now
         self._bar = tqdm(
@@ -249,8 +253,7 @@ class Terminal(Observer):
         self._min_nll = min(self._min_nll, report.nll)
         # the share that is done, by the limit that will be reached first
         steps = progress.step / self._total if self._total else 0.0
-        minutes = progress.seconds / 60 / self._training.max_minutes if self._training.max_minutes else 0.0
-        done = min(1.0, max(steps, minutes))
+        done = min(1.0, max(steps, progress.time_spent(self._training)))
         left = duration(progress.seconds * (1 / done - 1)) if done else ""
         facts = [  # the most important first
             f"{progress.step:,}/{self._total:,}" if self._total else f"{progress.step:,}",
@@ -342,9 +345,7 @@ class JsonlLog(JsonLines):
 
     def on_validation(self, progress: Progress, validation: Validation) -> None:
         """Write the loss, scores and samples."""
-        signatures = {f"{name}_signature": signature for name, signature in validation.signatures.items()}
-        fields = {"loss": validation.loss, **validation.scores, **signatures, **validation.perplexities()}
-        self.write("dev", progress, fields | {"samples": [sample._asdict() for sample in validation.samples]})
+        self.write("dev", progress, {"loss": validation.loss, **validation.perplexities(), **validation.record()})
 
 
 class TensorBoardLog(Observer):

@@ -39,6 +39,12 @@ def learning_rate(step: int, config: OptimizerConfig, time_spent: float = 0.0) -
     return peak * math.sqrt(warmup / step) if config.schedule == "inverse_sqrt" else peak
 
 
+def total_steps(training: TrainingConfig, n_updates: int) -> int | None:
+    """Return after how many updates a training ends whose epochs have `n_updates`; None: that is not known."""
+    limits = training.max_steps, training.max_epochs and training.max_epochs * n_updates
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 class Rank(NamedTuple):
     """How good a validation was, for comparisons: the higher the better; of equal scores, the one with less loss."""
 

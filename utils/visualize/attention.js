@@ -1,5 +1,5 @@
 import { at, draw, make } from "../elements.js";
-import { arrows, data, drawAnew, ink, isSpecial, label, paint, plain, plot, radios, say, speak } from "./page.js";
+import { arrows, data, drawAnew, ink, isSpecial, label, paint, percent, plain, plot, radios, say, speak } from "./page.js";
 
 speak({
   mean: "mean", self: "Self-attention",
@@ -109,8 +109,8 @@ function showSelection() {
   if (ours) {
     const { tokens, lang } = kind[other];
     const rows = top.map((i) => make("tr", {}, make("td", {}, label(tokens[i], lang)),
-      make("td", { textContent: `${(100 * ours[i] / data.parts).toFixed(1)} %` }),
-      make("td", {}, Object.assign(make("i"), { style: `width:${8 * ours[i] / data.parts}rem` }))));
+      make("td", { textContent: percent(ours[i] / data.parts) }),
+      make("td", {}, make("i", { style: `width:${8 * ours[i] / data.parts}rem` }))));
     const sentence = (state.side === "rows" ? say.sees : say.seen)(plain(kind[state.side].tokens[token]));
     at("readout").replaceChildren(make("p", { textContent: sentence }), make("table", {}, make("tbody", {}, ...rows)));
     if (top.length) lit[other].add(top[0]);
