@@ -39,9 +39,7 @@ from utils.text.tokenizer import Tokenizer, WordTokenizer
 Lengths = list[tuple[int, int]]
 
 
-def masked_sampler(
-    text: DocumentTokens, tokenizer: Tokenizer, config: MaskingConfig, *bounds: Any, **named: Any
-) -> Any:
+def mask_sampler(text: DocumentTokens, tokenizer: Tokenizer, config: MaskingConfig, *bounds: Any, **named: Any) -> Any:
     sampler: Any = BucketSampler
     return sampler(MaskedText(text, tokenizer, config), *bounds, examples=masked_examples, **named)
 
@@ -75,9 +73,9 @@ GOLDEN: list[tuple[Callable[[int], Any], str, str]] = [  # epochs 0 and 3
     (BucketSampler(PAIRS, 200, 24, 5, 8).epoch, "260914f8cb37d522", "81b5584781289703"),
     (BucketSampler(PAIRS, 200, 24, 5, 4, 7).epoch, "d312cd63dd7ff9bd", "f08b2b7ed52c01c0"),
     (mixed, "a829f00a2ec35ca3", "718fcfe62bdc0590"),
-    (masked_sampler(DOCUMENTS, WORDS, MaskingConfig(), 200, 40, 5).epoch, "16444a6a41d14091", "48fa30352b96300f"),
-    (masked_sampler(DOCUMENTS, WORDS, RARE, 200, None, 5, 8).epoch, "a994753820186dfe", "abcf1de547a6d32f"),
-    (masked_sampler(DOCUMENTS, WORDS, MaskingConfig(), 200, 30, 5, 1, 3).epoch, "c14b5ebab60794a8", "002ca423f039cad5"),
+    (mask_sampler(DOCUMENTS, WORDS, MaskingConfig(), 200, 40, 5).epoch, "16444a6a41d14091", "48fa30352b96300f"),
+    (mask_sampler(DOCUMENTS, WORDS, RARE, 200, None, 5, 8).epoch, "a994753820186dfe", "abcf1de547a6d32f"),
+    (mask_sampler(DOCUMENTS, WORDS, MaskingConfig(), 200, 30, 5, 1, 3).epoch, "c14b5ebab60794a8", "002ca423f039cad5"),
     (BucketSampler(LABELLED, 100, 20, 5, 4, 6, labelled_examples).epoch, "d1163122feae7de9", "a898a1709a5e795a"),
     (StreamSampler(DOCUMENTS, StreamConfig(3, 7, 2), 5).epoch, "d25b0d68b236be6e", "cf9128c3af79f50e"),
 ]
@@ -305,7 +303,7 @@ def test_each_sentence_is_once_an_a_with_a_right_label_and_its_share_masked(
     text = text_of([[3, 4], [2], *lengths])
     every, document = sentences(text), text.document.tolist()
     place = {sentence[0]: k for k, sentence in enumerate(every)}
-    epoch = masked_sampler(text, TOKENIZER, config, budget, max_tokens, multiple=multiple).epoch(number)
+    epoch = mask_sampler(text, TOKENIZER, config, budget, max_tokens, multiple=multiple).epoch(number)
     consistent(epoch, budget, multiple)
     seen = []
     for a, b, read, segments, target, follows in examples(epoch):
@@ -334,16 +332,16 @@ def test_texts_and_bounds_that_give_no_examples_are_refused() -> None:
         with pytest.raises(
             ValueError, match=rf"^max_tokens={shortest - 1} leaves no room .*: give at least {shortest}$"
         ):
-            masked_sampler(text_of([[9, 3], [2, 9]]), TOKENIZER, config, 99, shortest - 1).epoch(0)
+            mask_sampler(text_of([[9, 3], [2, 9]]), TOKENIZER, config, 99, shortest - 1).epoch(0)
     for lengths in [[1, 2]], [[1], [2]]:
         with pytest.raises(ValueError, match=r"^2 sentences in . documents cannot give both pairs .*next_sentence"):
-            masked_sampler(text_of(lengths), TOKENIZER, MaskingConfig(), 99).epoch(0)
+            mask_sampler(text_of(lengths), TOKENIZER, MaskingConfig(), 99).epoch(0)
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_an_example_is_a_function_of_seed_and_epoch_whatever_stands_beside_it(whole_words: bool) -> None:
     def table(budget: int = 60, seed: int = 1, epoch: int = 2, multiple: int = 1) -> dict[int, Example]:
-        sampler = masked_sampler(text, TOKENIZER, MaskingConfig(0.3, whole_words), budget, seed=seed, multiple=multiple)
+        sampler = mask_sampler(text, TOKENIZER, MaskingConfig(0.3, whole_words), budget, seed=seed, multiple=multiple)
         return {example.a[0]: example for example in examples(sampler.epoch(epoch))}
 
     text = text_of([[5, 8, 7, 9], [9, 6, 8, 9, 9]])
@@ -361,7 +359,7 @@ def test_shares_are_those_of_the_paper_at_every_place_and_anew_each_epoch() -> N
     """Of 6,000 sentences of 20 tokens, all of the first 500 numbers, in 60 documents."""
     tokens = np.random.default_rng(0).integers(4, 500, 120_000).astype(np.uint16)
     text = DocumentTokens.of(TokenArray(tokens, np.arange(6001) * 20), [Document("x", 100)] * 60)
-    epoch = masked_sampler(text, TOKENIZER, MaskingConfig(), 4000).epoch(0)
+    epoch = mask_sampler(text, TOKENIZER, MaskingConfig(), 4000).epoch(0)
     ids, target = (torch.cat([getattr(batch, part).flatten() for batch in epoch]) for part in ("ids", "target"))
     masked = target != PAD_ID
     read, right, n = ids[masked], target[masked], int(masked.sum())
@@ -374,7 +372,7 @@ def test_shares_are_those_of_the_paper_at_every_place_and_anew_each_epoch() -> N
     follows = torch.cat([batch.follows for batch in epoch]).float()
     assert near(float(follows.mean()), 0.5, len(follows))
 
-    sampler, places = masked_sampler(text, TOKENIZER, SINGLE, 4400), []
+    sampler, places = mask_sampler(text, TOKENIZER, SINGLE, 4400), []
     for number in (0, 1):
         batches = list(sampler.epoch(number))
         order = np.lexsort(torch.cat([unmasked(batch)[:, 1:21] for batch in batches]).numpy().T)  # no two are equal
@@ -385,7 +383,7 @@ def test_shares_are_those_of_the_paper_at_every_place_and_anew_each_epoch() -> N
 
 def test_a_wrong_successor_is_of_another_document_or_any_sentence_of_the_only_one() -> None:
     def wrong(text: DocumentTokens, n_epochs: int) -> Counter[tuple[int, int]]:
-        every, sampler = sentences(text), masked_sampler(text, TOKENIZER, MaskingConfig(), 999)
+        every, sampler = sentences(text), mask_sampler(text, TOKENIZER, MaskingConfig(), 999)
         drawn = chain.from_iterable(examples(sampler.epoch(n)) for n in range(n_epochs))
         return Counter((every.index(pair.a), every.index(pair.b)) for pair in drawn if not pair.follows)
 
@@ -417,7 +415,7 @@ FOURS = cast(Tokenizer, Pieces([f"▁{i}" if i % 4 == 0 else str(i) for i in ran
 def test_whole_words_are_masked_together_or_not_at_all(next_sentence: bool) -> None:
     lines = [list(range(4, 4 + n)) for n in range(24, 48)] * 10  # words of four pieces, the last shorter
     text = DocumentTokens.of(TokenArray.of(lines, VOCAB), [Document("x", len(lines))])
-    epoch = masked_sampler(text, FOURS, MaskingConfig(0.2, whole_words=True, next_sentence=next_sentence), 600).epoch(0)
+    epoch = mask_sampler(text, FOURS, MaskingConfig(0.2, whole_words=True, next_sentence=next_sentence), 600).epoch(0)
     consistent(epoch, 600)
     shares = []
     for a, b, _, _, target, _ in examples(epoch):
@@ -429,7 +427,7 @@ def test_whole_words_are_masked_together_or_not_at_all(next_sentence: bool) -> N
     assert 0.16 < np.mean(shares) <= 0.2
     # too long for its share, where there is no other
     text = DocumentTokens.of(TokenArray.of([[4, 5, 6, 7]], VOCAB), [Document("x", 1)])
-    (batch,) = masked_sampler(text, FOURS, MaskingConfig(0.15, True, False), 99).all()
+    (batch,) = mask_sampler(text, FOURS, MaskingConfig(0.15, True, False), 99).all()
     assert batch.target.tolist() == [[0, 4, 5, 6, 7, 0]]
 
 
@@ -526,9 +524,7 @@ def test_documents_are_dealt_to_streams_of_about_equal_length() -> None:
     multiple=multiples,
     max_tokens=st.none() | st.integers(3, 12),
 )
-def test_an_epoch_has_each_text_once_with_its_label(
-    lengths: list[int], budget: int, multiple: int, max_tokens: int | None
-) -> None:
+def test_each_text_comes_with_its_label(lengths: list[int], budget: int, multiple: int, max_tokens: int | None) -> None:
     """Text i consists of the number 4 + i, as often as its length says, and has the label i."""
     text = LabelledText(pairs_of([(n, 0) for n in lengths]).src, np.arange(len(lengths)))
     epoch = BucketSampler(text, budget, max_tokens, multiple=multiple, examples=labelled_examples).epoch(budget)

@@ -207,9 +207,7 @@ def test_the_formats_that_the_page_shows_are_read_as_the_same_pairs(page: str, t
         ("a.tmx", tmx(unit(ja="都", en="capital"), encoding="UTF-16").encode("utf-16"), [("都", "capital")]),
     ],
 )
-def test_columns_keys_and_units_are_found_by_language(
-    name: str, content: str | bytes, pairs: Pairs, tmp_path: Path
-) -> None:
+def test_sides_are_found_by_language(name: str, content: str | bytes, pairs: Pairs, tmp_path: Path) -> None:
     assert read(tmp_path, name, content) == pairs
 
 
@@ -254,9 +252,7 @@ def test_a_language_is_taken_as_it_is_written_before_another_of_its_kind(tmp_pat
         ("a.tmx.gz", gzip.compress(tmx(unit(ja="都", en="c")).encode(), mtime=0)[:-9], " is compressed, and damaged"),
     ],
 )
-def test_a_damaged_file_of_pairs_is_refused(
-    name: str, content: str | bytes, fault: str, tmp_path: Path, root: Path
-) -> None:
+def test_damaged_pairs_are_refused(name: str, content: str | bytes, fault: str, tmp_path: Path, root: Path) -> None:
     file = tmp_path / name
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=rf"^{re.escape(str(file))}{re.escape(fault)}[^\n]*$"):
@@ -650,9 +646,7 @@ def test_the_remedy_without_a_network_prepares_the_corpus(root: Path, tmp_path: 
         assert {*data.languages} == {*spec.languages}
 
 
-def test_another_held_out_set_may_be_copied_in_later(
-    toy: CorpusSpec, root: Path, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_another_set_may_be_copied_in_later(toy: CorpusSpec, root: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     hashes = toy.hashes + "orig/toy-old.ja\norig/toy-old.en\n"  # without a known hash
     more = {"tok": "tok/toy-test.{lang}", "old": "orig/toy-old.{lang}"}
     for name in ("tanaka", "toy"):  # by its setting, and by its own name
@@ -673,9 +667,7 @@ def test_another_held_out_set_may_be_copied_in_later(
     assert read_parallel(prepare_corpus(config, root).held_out("tok")).tgt == ["bridge", "river ."]
 
 
-def test_a_result_says_that_its_text_was_rebuilt(
-    toy: CorpusSpec, root: Path, archive: Path, monkeypatch: Patch
-) -> None:
+def test_a_result_says_what_was_rebuilt(toy: CorpusSpec, root: Path, archive: Path, monkeypatch: Patch) -> None:
     config = DataConfig(corpus="tanaka", archive=archive)
     for path, rebuilt in (("orig/toy-dev.en", False), ("orig/toy-train.en", True)):
         monkeypatch.setitem(CORPORA, "tanaka", replace(toy, rebuilt=(git_hash(TOY[path]),)))
@@ -959,7 +951,7 @@ def test_a_dev_text_whose_sides_differ_in_length_is_refused_before_it_is_encoded
 
 @pytest.mark.parametrize("rate", [0.0, 0.5])
 @pytest.mark.parametrize(("tag", "more_tag"), [(None, "bt"), ("law", "bt"), ("law", None), ("law", "law")])
-def test_further_text_has_its_own_tag(
+def test_further_text_has_its_tag(
     corpus: Corpus, tag: str | None, more_tag: str | None, rate: float, monkeypatch: Patch
 ) -> None:
     """Of three lines that cleaning leaves, two are further text: from the middle of the first block on."""
@@ -999,9 +991,7 @@ def edited(name: str, corpus: Corpus) -> Corpus:
         (replace, replace(WORDS, lowercase=True)),
     ],
 )
-def test_what_depends_on_a_change_is_made_anew(
-    corpus: Corpus, root: Path, change: Any, config: TokenizerConfig
-) -> None:
+def test_what_a_change_affects_is_made_anew(corpus: Corpus, root: Path, change: Any, config: TokenizerConfig) -> None:
     first = everything(corpus, WORDS, quiet)
     other = everything(change(corpus), config, quiet)
     assert first != other == everything(change(replace(corpus, root=root / "fresh")), config, quiet)
@@ -1029,9 +1019,7 @@ def sampled(
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
-def test_a_segmentation_is_a_function_of_seed_and_epoch(
-    long_corpus: Corpus, tmp_path: Path, kind: str, monkeypatch: Patch
-) -> None:
+def test_seed_and_epoch_fix_a_segmentation(long_corpus: Corpus, tmp_path: Path, kind: str, monkeypatch: Patch) -> None:
     def segmented(name: str, epochs: list[int], **options: Any) -> list[list[int]]:
         _, tokens = sampled(replace(long_corpus, root=tmp_path / name), kind, **options)
         return [ids_of(tokens(epoch).src) for epoch in epochs][-1]

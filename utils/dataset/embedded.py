@@ -38,7 +38,6 @@ Word: TypeAlias = Mapping[str, "str | Word"]  # the forms of a word; a form that
 class Construction(NamedTuple):
     """A sentence pattern in both languages, and the words that may fill its slots."""
 
-    name: str
     ja: str
     en: str
     slots: dict[str, tuple[Word, ...]]
@@ -109,8 +108,8 @@ def read_constructions() -> list[Construction]:
                 yield from expand(ja.replace(f"{{{phrase}}}", its_ja), en.replace(f"{{{phrase}}}", its_en))
 
     return [
-        Construction(name, ja, en, {slot: _fitting(words, slot, ja, en) for slot, _ in SLOT.findall(ja)})
-        for name, *patterns in grammar["constructions"]
+        Construction(ja, en, {slot: _fitting(words, slot, ja, en) for slot, _ in SLOT.findall(ja)})
+        for _, *patterns in grammar["constructions"]
         for ja, en in expand(*patterns)
     ]
 

@@ -4,7 +4,7 @@ import io
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from copy import copy
@@ -72,14 +72,8 @@ _WORD = re.compile("▁?[^▁]+|▁")  # pieces have a ▁ only at their beginni
 # More characters change the pieces little, but take minutes, and 25 bytes of memory each: all 77 million of KFTT, 2 GB.
 _MAX_TRAINING_CHARACTERS = 30_000_000
 _LONGEST = 4096  # characters of a line; SentencePiece leaves out what is longer
-_PART = re.compile(rf"(?s).{{1,{_LONGEST}}}(?=\s|\Z)|.{{1,{_LONGEST}}}")  # of a longer line, at spaces if it has any
+_PART = re.compile(rf"(?s).{{1,{_LONGEST}}}(?=\s|\Z)|.{{1,{_LONGEST}}}")  # a line, or parts of a longer one
 _WORTH_THREADS = 1000  # texts
-
-
-def _short(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines, long ones such as a document in parts."""
-    for line in lines:
-        yield from _PART.findall(line) if len(line) > _LONGEST else (line,)
 
 
 def _interruptible(function: Callable[..., object], **options: object) -> None:
@@ -120,10 +114,11 @@ class SentencePieceTokenizer:
         for line in chain(*texts):
             n_lines, n_characters = n_lines + 1, n_characters + len(line)
         stride = -(-n_characters // _MAX_TRAINING_CHARACTERS) or 1
+        lines = map(composed, islice(chain(*texts), 0, None, stride))
         try:
             _interruptible(
                 sentencepiece.SentencePieceTrainer.train,
-                sentence_iterator=_short(map(composed, islice(chain(*texts), 0, None, stride))),
+                sentence_iterator=chain.from_iterable(map(_PART.findall, lines)),
                 model_writer=writer,
                 model_type=config.kind,
                 vocab_size=config.vocab_size,
