@@ -13,8 +13,6 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import IO, Literal, NamedTuple, cast
 
-import pooch
-
 from config.data import DataConfig
 from const.corpora import CORPORA, CorpusSpec
 from const.path import CORPUS
@@ -322,6 +320,8 @@ def _download(spec: CorpusSpec, into: Path) -> Path:
     else:
         name = spec.url.rpartition("/")[2]
         source, urls = into / name, {name: spec.url}
+    import pooch  # slow, and only a download needs it
+
     print(f"Fetching {spec.name} ({spec.download_mb} MB, {spec.licence}) from {spec.homepage}", file=sys.stderr)
     pooch.get_logger().setLevel("WARNING")
     # no hash here: the texts inside are verified, however they were packed
