@@ -29,11 +29,11 @@ from utils.dataset.batch import AnyBatch, BatchSettings, Epoch, Sampler, prefetc
 from utils.device import autocast, compile_blocks, keep_compiled_kernels, pick_device
 from utils.file import from_here, require_writable, sweep_drafts
 from utils.load import load_weights
-from utils.memory import keep_freed_memory, return_freed_memory
+from utils.memory import keep_freed_memory
 from utils.task.task import Task, describe, init_from, prepare, settle_precision, write_scores
 from utils.training.checkpoint import CheckpointKeeper, CheckpointStore, WeightStore
 from utils.training.distributed import Interrupt, Processes, graceful_interrupt, joined_processes, own_device
-from utils.training.dry_run import Tracer, dry_run, explained_out_of_memory
+from utils.training.dry_run import FreedMemory, Tracer, dry_run, explained_out_of_memory
 from utils.training.graph import GraphedPasses
 from utils.training.loss import Loss, Objective, mean_loss, require_true_gradients
 from utils.training.optimizer import Optimizer
@@ -259,26 +259,6 @@ class Trainer:
         # NaN: a checkpoint from before the NLL was summed does not have that of the report it is in the middle of
         self.meter = Meter(**{"nll": math.nan} | state["meter"])
         self.memories = state["memories"]
-
-
-class FreedMemory(Observer):
-    """Returns freed memory to the system after each validation, and after so many seconds without one.
-
-    It takes a fifth of a second, and without it a training of hours holds all memory there is.
-    """
-
-    def __init__(self, seconds: float = 60.0) -> None:
-        self._seconds, self._returned = seconds, time.monotonic()
-
-    def on_update(self) -> None:
-        """Return it where it is time."""
-        if time.monotonic() - self._returned >= self._seconds:
-            self.on_validation()
-
-    def on_validation(self, *_: object) -> None:
-        """Return it."""
-        return_freed_memory()
-        self._returned = time.monotonic()
 
 
 def split_into_updates(n_batches: int, accumulate: int) -> list[range]:

@@ -115,9 +115,9 @@ def test_code_in_a_checkpoint_is_refused_and_does_not_run(path: Path) -> None:
 
 def test_what_may_succeed_another_time_is_no_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what the disk has lost is."""
-    for number, kind in ((errno.EMFILE, OSError), (errno.EIO, DamagedError)):
+    for number, error_type in ((errno.EMFILE, OSError), (errno.EIO, DamagedError)):
         monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=OSError(number, "")))
-        with pytest.raises(kind):
+        with pytest.raises(error_type):
             load_checkpoint(path, CPU)
 
 

@@ -177,8 +177,8 @@ def test_the_text_is_filled_in_with_the_best(reader: MaskFiller) -> None:
 PIECES = ["[PAD]", "[UNK]", "[MASK]", "[SEP]", "[CLS]", "kyoto", "is", "old", "##er", "a", "city", "京", "都", "は"]
 
 
-def hugging_face_folder(kind: type[PreTrainedModel], folder: Path) -> Path:
-    model = hugging_face.lively(kind, hugging_face.config(vocab_size=len(PIECES)))
+def hugging_face_folder(model_type: type[PreTrainedModel], folder: Path) -> Path:
+    model = hugging_face.lively(model_type, hugging_face.config(vocab_size=len(PIECES)))
     model.type(torch.float32).save_pretrained(folder)
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES), encoding="utf-8")
     return folder
@@ -382,7 +382,7 @@ def monolingual(root: Path) -> MonolingualConfig:
 
 
 def labelled(root: Path) -> LabelledConfig:
-    return LabelledConfig(*(root / f"{split}{kind}" for split in WORDS for kind in ("text", "labels")))
+    return LabelledConfig(*(root / f"{split}{column}" for split in WORDS for column in ("text", "labels")))
 
 
 def masked(root: Path) -> MaskedLanguageConfig:
@@ -406,13 +406,13 @@ def words_of(task: Any, batches: Iterable[Any]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "config_of"),
+    ("task_type", "config_of"),
     [(MaskedLanguageTask, masked), (ClassificationTask, classifier), (LanguageTask, language_model)],
 )
 def test_what_is_learned_from_what_chooses_and_what_is_scored_are_three_texts(
-    root: Path, kind: Any, config_of: Any
+    root: Path, task_type: Any, config_of: Any
 ) -> None:
-    task = kind(config_of(root), None, print)
+    task = task_type(config_of(root), None, print)
     net = task.build()
     tokenizer = getattr(task.vocabulary, "src", None) or task.vocabulary.tokenizer
     assert {tokenizer.decode([[i]])[0] for i in range(EOS_ID + 1, len(tokenizer))} == KNOWN[""]
@@ -420,7 +420,7 @@ def test_what_is_learned_from_what_chooses_and_what_is_scored_are_three_texts(
     for split in ("dev", "test"):
         batches, validate = task.validation(net, split)
         assert words_of(task, batches) == KNOWN[f"{split}_"]
-        if kind is LanguageTask:  # words are counted in the text that is scored: four lines
+        if task_type is LanguageTask:  # words are counted in the text that is scored: four lines
             n_words = 4 * (len(WORDS[f"{split}_"].split()) + 1)
             n_tokens = sum(batch.target_tokens for batch in batches)
             assert validate(1.0).scores["word_ppl"] == pytest.approx(math.exp(n_tokens / n_words))
@@ -445,14 +445,14 @@ def test_what_cannot_be_learned_is_refused(root: Path) -> None:
     pairs = replace(masked(root), masking=MaskingConfig(next_sentence=True))
     joint = TranslationConfig(model=replace(MODEL, init_encoder=bert_run(root / "runs")))
     apart = replace(joint, tokenizer=replace(joint.tokenizer, joint=False))
-    for kind, config, words in (
+    for task_type, config, words in (
         (MaskedLanguageTask, shortened(pairs, n_segments=1), "n_segments=1 has no room .*--model.n_segments 2"),
         (ClassificationTask, shortened(classifier(root), max_length=15), "model.max_length=15"),
         (TranslationTask, replace(joint, tokenizer=TokenizerConfig(joint=True)), "init_encoder=.* give --tokenizer.jo"),
         (TranslationTask, replace(apart, data=DataConfig(src_lang="en", tgt_lang="ja")), "init_encoder=.* ja.* en"),
     ):
         with pytest.raises(ValueError, match=words):
-            kind(config, None, print)  # type: ignore[arg-type]
+            task_type(config, None, print)  # type: ignore[arg-type]
     (root / "test_text").write_text("京都\n", encoding="utf-8")  # refused before the training, not at its end
     with pytest.raises(ValueError, match=r"^1 sentences in 1 documents cannot give both pairs that follow"):
         MaskedLanguageTask(pairs, None, print)
@@ -633,7 +633,7 @@ def test_tags_of_texts_are_in_the_vocabulary_or_refused(texts: Texts) -> None:
     assert task.identity["tags"] == ["bt", "law"]
     assert "tags" not in texts.task().identity
     begins = {tuple(task.vocabulary.tgt.tokens(row[:2])) for batch in task.sampler.epoch(0) for row in batch.src}
-    assert begins == {(language, kind) for language in ("<2ja>", "<2en>") for kind in ("<law>", "<bt>")}
+    assert begins == {(language, tag) for language in ("<2ja>", "<2en>") for tag in ("<law>", "<bt>")}
     for text in ("dev", "test"):
         held_out = (row for batch in task.held_out[text] for row in batch.src)
         assert {tuple(task.vocabulary.tgt.tokens(row[:2])) for row in held_out} == {("<2en>", "<law>")}

@@ -28,7 +28,7 @@ from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
 from tests.tiny import MODEL, translating
-from train import FreedMemory, Trainer
+from train import Trainer
 from utils.dataset.batch import Batch, BucketSampler, batch_of
 from utils.dataset.ids import TokenArray, TokenPairs
 from utils.dataset.labelled import LabelledBatch
@@ -38,6 +38,7 @@ from utils.device import product_dtype
 from utils.training import muon as muon_module
 from utils.training import optimizer as optimizer_module
 from utils.training.distributed import Interrupt
+from utils.training.dry_run import FreedMemory
 from utils.training.graph import GraphedPasses
 from utils.training.loss import (
     Loss,
@@ -365,7 +366,7 @@ def test_it_trains_for_so_many_steps_and_validates_on_the_way_and_at_the_end() -
 def test_freed_memory_is_returned_by_the_clock_and_after_validations(monkeypatch: pytest.MonkeyPatch) -> None:
     now, returned = [0.0], list[float]()
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr("train.return_freed_memory", lambda: returned.append(now[0]))
+    monkeypatch.setattr("utils.training.dry_run.return_freed_memory", lambda: returned.append(now[0]))
     observer = FreedMemory(60.0)
     for now[0] in range(10, 301, 10):
         observer.on_update()

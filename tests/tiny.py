@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 import torch
@@ -104,8 +104,12 @@ def run(root: Path, model: TransformerConfig = MODEL) -> Path:
         training=TranslationTrainingConfig(precision="fp32", device="cpu"),
         search=SearchConfig(beam_size=2),
     )
-    folder = create_run(config, tokenizers(), root=root)
-    write_weights(translating(model).state_dict(), folder / WEIGHTS, Rank(0.0))
+    return _run(config, tokenizers(), translating(model), root)
+
+
+def _run(config: AnyConfig, vocabulary: Vocabulary, net: nn.Module, root: Path) -> Path:
+    folder = create_run(config, vocabulary, root=root)
+    write_weights(net.state_dict(), folder / WEIGHTS, Rank(0.0))
     return folder
 
 
@@ -118,11 +122,12 @@ def written_out(model: Transformer) -> Transformer:
     return twin.eval()
 
 
-class Outcome:
+class Outcome(NamedTuple):
     """How a command ended, and what it said."""
 
-    def __init__(self, status: object, out: str, err: str) -> None:
-        self.status, self.out, self.err = status, out, err
+    status: object
+    out: str
+    err: str
 
     @property
     def complaint(self) -> str:
@@ -247,12 +252,6 @@ def says(net: nn.Module, output: nn.Linear, probabilities: list[float]) -> None:
         nn.init.zeros_(parameter)
     with torch.no_grad():
         output.bias.copy_(torch.tensor(probabilities).log())
-
-
-def _run(config: AnyConfig, vocabulary: Vocabulary, net: nn.Module, root: Path) -> Path:
-    folder = create_run(config, vocabulary, root=root)
-    write_weights(net.state_dict(), folder / WEIGHTS, Rank(0.0))
-    return folder
 
 
 def bert_run(root: Path, probabilities: list[float] | None = None) -> Path:

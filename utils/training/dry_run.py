@@ -1,4 +1,4 @@
-"""What a training will take in memory and time, by a few discarded updates; and where its time goes, by a trace."""
+"""What a training takes in memory and time: estimated by a few discarded updates, kept within bounds, and traced."""
 
 import os
 import re
@@ -19,6 +19,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from utils.command import Log, duration, is_out_of_memory
 from utils.dataset.batch import AnyBatch, BatchSettings, Epoch, filling, size
 from utils.device import synchronize
+from utils.memory import return_freed_memory
 from utils.training.report import Observer
 
 SAMPLED = 200  # batches, to find the smallest and the median
@@ -121,6 +122,26 @@ def peak_memory(device: torch.device) -> int:
         return 1024 * int(_PEAK.search(Path("/proc/self/status").read_text())[1])  # type: ignore[index]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
+
+
+class FreedMemory(Observer):
+    """Returns freed memory to the system after each validation, and after so many seconds without one.
+
+    It takes a fifth of a second, and without it a training of hours holds all memory there is.
+    """
+
+    def __init__(self, seconds: float = 60.0) -> None:
+        self._seconds, self._returned = seconds, time.monotonic()
+
+    def on_update(self) -> None:
+        """Return it where it is time."""
+        if time.monotonic() - self._returned >= self._seconds:
+            self.on_validation()
+
+    def on_validation(self, *_: object) -> None:
+        """Return it."""
+        return_freed_memory()
+        self._returned = time.monotonic()
 
 
 RANGES = ("data", "forward", "backward", "optimizer")  # the names that the Trainer gives its parts for the profiler
