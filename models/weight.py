@@ -37,9 +37,8 @@ def initialise(module: nn.Module, initialisation: Initialisation = "unit_varianc
                 nn.init.normal_(part.weight, std=part.embedding_dim**-0.5)
             if part.padding_idx is not None:
                 nn.init.zeros_(part.weight[part.padding_idx].detach())
-        elif isinstance(part, nn.LayerNorm):
-            nn.init.ones_(part.weight)
-            nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.LayerNorm | nn.RMSNorm):
+            part.reset_parameters()  # 1 and 0
     for part in module.modules():
         if isinstance(part, MultiHeadAttention):
             bound = math.sqrt(6 / ((2 if alone else 4) * part.query.in_features))

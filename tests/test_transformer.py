@@ -1,10 +1,9 @@
-"""The whole network against nn.Transformer, its cached and packed steps against itself; its weights and sizes."""
+"""The whole network against nn.Transformer, its weights and sizes; see test_translators.py for what all networks do."""
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -12,12 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from config.model import (
-    Activation,
-    BertConfig,
-    Initialisation,
-    TransformerConfig,
-)
+from config.model import Activation, BertConfig, Initialisation, TransformerConfig, TransformerXLConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from layers.decoder_block import DecoderBlock
 from layers.dropout import Dropout
@@ -26,47 +20,21 @@ from layers.multi_head_attention import MultiHeadAttention
 from layers.positional_encoding import LearnedPositionalEncoding, sinusoid
 from layers.token_embedding import TokenEmbedding
 from models.transformer import Transformer
+from models.transformer_xl import TransformerXL
 from models.weight import initialise, initialise_truncated
+from tests.test_translators import SRC, TGT, TRANSFORMERS, VOCAB, lively, named
+from tests.test_translators import TRANSFORMER as TINY
 from tests.tiny import assert_learned, block_state, drawn, sources
 
-TINY = TransformerConfig(
-    d_model=8, n_heads=2, d_ff=12, n_encoder_layers=2, n_decoder_layers=2, dropout=0.0, max_length=12
-)
 BERT = BertConfig(d_model=8, n_heads=2, d_ff=12, n_layers=1, max_length=12)
-VOCAB = 11
-
-# lengths differ from each other, from row to row, and from the number of heads
-SRC = torch.tensor([[4, 5, 6, 7, 8, 9, EOS_ID], [9, 4, EOS_ID, 0, 0, 0, 0], [EOS_ID, 0, 0, 0, 0, 0, 0]])
-TGT = torch.tensor([[BOS_ID, 4, 5, 0, 0], [BOS_ID, 6, 7, 8, 9], [BOS_ID, 0, 0, 0, 0]])
-
-POSITIONS: list[Literal["sinusoidal", "learned", "rotary"]] = ["sinusoidal", "learned", "rotary"]
-TIES: list[Literal["none", "target", "all"]] = ["none", "target", "all"]
-
-NORMS = {"norm first": TINY, "norm last": replace(TINY, norm_first=False)}
-POSITIONED = {
-    f"{name}, {positions}": replace(config, positions=positions)
-    for (name, config), positions in product(NORMS.items(), POSITIONS)
-}
-TIED = {f"{name}, tie {tie}": replace(config, tie=tie) for (name, config), tie in product(POSITIONED.items(), TIES)}
-FUSED = {
-    f"{name}, {kernel}": replace(config, fused=kernel == "fused")
-    for (name, config), kernel in product(POSITIONED.items(), ("fused", "explicit"))
-}
-tied, fused_or_not = (
-    pytest.mark.parametrize("config", configs.values(), ids=configs.keys()) for configs in (TIED, FUSED)
-)
-
-
-def lively(config: TransformerConfig, vocab: int = VOCAB) -> Transformer:
-    """In float64 and with every weight drawn, so that a forgotten bias or a norm in the wrong place shows."""
-    torch.manual_seed(0)
-    return drawn(Transformer(config, vocab, vocab).double())
+FUSED = [config for config in TRANSFORMERS if config.tie != "all"][:12]  # each norm and position with both kernels
+fused_or_not = pytest.mark.parametrize("config", FUSED, ids=named)
 
 
 # oracle
 
 
-@pytest.mark.parametrize("config", [c for c in FUSED.values() if c.positions != "rotary"])
+@pytest.mark.parametrize("config", [config for config in FUSED if config.positions != "rotary"], ids=named)
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_it_is_the_transformer_of_torchs_blocks(config: TransformerConfig, activation: Activation) -> None:
     model = lively(replace(config, activation=activation, tie="none", n_decoder_layers=3))
@@ -177,7 +145,7 @@ def test_what_is_not_scaled_is_the_network_with_scaled_weights(config: Transform
 # weights
 
 
-@tied
+@pytest.mark.parametrize("config", TRANSFORMERS, ids=named)
 def test_no_parameter_begins_as_it_lay_in_memory(config: TransformerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     def spoil_and_initialise(module: nn.Module, initialisation: Initialisation) -> None:
         for parameter in module.parameters():
@@ -222,20 +190,26 @@ def test_parameter_counts(config: TransformerConfig, vocabularies: tuple[int, in
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
-def test_each_dropout_has_its_own_rate(fused: bool) -> None:
-    config = replace(TINY, dropout=0.25, attention_dropout=0.5, fused=fused)
-    model = Transformer(config, VOCAB, VOCAB)
+@pytest.mark.parametrize(
+    ("network", "config", "n_outside"),
+    [  # of the positions; in each block, of the ways around and of the feed-forward
+        (Transformer, TINY, 2 + 2 * 3 + 2 * 4),
+        (TransformerXL, TransformerXLConfig(8, 2, 12, 3), 1 + 3 * 3),
+    ],
+)
+def test_each_dropout_has_its_own_rate(network: Any, config: Any, n_outside: int, fused: bool) -> None:
+    sizes = [VOCAB] * (2 if network is Transformer else 1)
+    model: nn.Module = network(replace(config, dropout=0.25, attention_dropout=0.5, fused=fused), *sizes)
     rates = {name: part.p for name, part in model.named_modules() if isinstance(part, Dropout)}
+    outside = [rate for name, rate in rates.items() if "_attention.attention" not in name]
+    assert outside == [0.25] * n_outside
     assert {rate for name, rate in rates.items() if "_attention.attention" in name} == {0.5}
-    assert {rate for name, rate in rates.items() if "_attention.attention" not in name} == {0.25}
-    outside = [name for name in rates if "_attention.attention" not in name]
-    assert len(outside) == 2 + 2 * 3 + 2 * 4  # positions; in each block the ways around and the feed-forward
 
 
 @settings(max_examples=20)
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=4),
-    config=st.sampled_from(list(FUSED.values())),
+    config=st.sampled_from(FUSED),
 )
 def test_no_lengths_make_a_nan_forward_or_back(lengths: list[tuple[int, int]], config: TransformerConfig) -> None:
     torch.manual_seed(0)

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from config.model import TransformerXLConfig
-from layers.dropout import Dropout
 from layers.packed import packed
 from layers.positional_encoding import sinusoid
 from layers.relative_position_bias import RelativePositionBias
@@ -297,16 +296,6 @@ def test_parameter_count() -> None:
 
 
 # dropout, precision, errors
-
-
-@pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
-def test_each_dropout_has_its_own_rate(fused: bool) -> None:
-    model = TransformerXL(replace(TINY, dropout=0.25, attention_dropout=0.5, fused=fused), VOCAB)
-    rates = {name: part.p for name, part in model.named_modules() if isinstance(part, Dropout)}
-    assert {rate for name, rate in rates.items() if "_attention.attention" in name} == {0.5}
-    outside = {name: rate for name, rate in rates.items() if "_attention.attention" not in name}
-    assert {*outside.values()} == {0.25}
-    assert len(outside) == 1 + 3 * 3  # embeddings and output; in each block the ways around and the feed-forward
 
 
 def test_embeddings_and_output_are_dropped_and_the_memory_is_what_the_layers_read() -> None:
