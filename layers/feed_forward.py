@@ -41,12 +41,6 @@ class FeedForward(nn.Module):
         self.activation = swiglu if activation == "swiglu" else ACTIVATION[activation]
         self.dropout = Dropout(dropout)
 
-    def initialise(self) -> None:
-        """Draw W and V as a matrix each."""
-        if self.n_wide > 1:
-            for matrix in self.widen.weight.detach().chunk(self.n_wide):
-                nn.init.xavier_uniform_(matrix)
-
     def forward(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
         """Widen, apply f, narrow."""
         return self.narrow(self.dropout(self.activation(self.widen(x))))

@@ -6,6 +6,7 @@ from typing import Any, cast
 from torch import nn
 
 from config.model import Initialisation
+from layers.feed_forward import FeedForward
 from layers.multi_head_attention import MultiHeadAttention
 
 
@@ -36,14 +37,16 @@ def initialise(module: nn.Module, initialisation: Initialisation = "unit_varianc
                 nn.init.normal_(part.weight, std=part.embedding_dim**-0.5)
             if part.padding_idx is not None:
                 nn.init.zeros_(part.weight[part.padding_idx].detach())
-        elif isinstance(part, nn.LayerNorm):
-            nn.init.ones_(part.weight)
-            nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.LayerNorm | nn.RMSNorm):
+            part.reset_parameters()  # 1 and 0
     for part in module.modules():
         if isinstance(part, MultiHeadAttention):
             bound = math.sqrt(6 / ((2 if alone else 4) * part.query.in_features))
             for projection in (part.query, part.key_value):
                 nn.init.uniform_(projection.weight, -bound, bound)
+        elif isinstance(part, FeedForward) and part.n_wide > 1:  # a gate is a matrix by itself
+            for matrix in part.widen.weight.detach().chunk(part.n_wide):
+                nn.init.xavier_uniform_(matrix)
     _ask_layers(module)
 
 

@@ -16,7 +16,7 @@ from const.path import ROOT
 # Before any test imports them: the annotations of the tensors (Float[Tensor, "B T D"]) become checks.
 install_import_hook(["layers", "models"], "beartype.beartype")
 # The checks take a fifth of the time, so they run where a test is about tensors, not where it is about whole commands.
-_CHECKED = re.compile("test_(attention|layers|packed|transformer|transformer_xl|bert|loss|search|tasks)")
+_CHECKED = re.compile("test_(attention|layers|packed|transformer|transformer_xl|translators|bert|loss|search|tasks)")
 
 
 @pytest.fixture(autouse=True, scope="module")

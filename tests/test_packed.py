@@ -1,21 +1,21 @@
 """Packed layers and blocks compute what those that they were made of do."""
 
-from itertools import product
+from collections.abc import Callable
 from typing import Any, Literal, cast
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from config.model import Activation
 from layers import packed as packed_module
 from layers.decoder_block import DecoderBlock
 from layers.feed_forward import FeedForward
 from layers.multi_head_attention import KeyValue, MultiHeadAttention
 from layers.packed import Int8Linear, PackedDecoderBlock, PackedLinear, multiplies_int8, packed
 from layers.scaled_dot_product_attention import attention_kernel
+from tests.tiny import drawn
 
-biased = pytest.mark.parametrize("bias", [True, False], ids=["bias", "plain"])
+with_bias = pytest.mark.parametrize("bias", [True, False], ids=["bias", "plain"])
 layouts = pytest.mark.parametrize("blocked", [True, False], ids=["oneDNN", "without oneDNN"])
 
 
@@ -35,7 +35,7 @@ def exact_integers(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(packed_module, "multiplies_int8", lambda: True)
 
 
-@biased
+@with_bias
 @layouts
 @pytest.mark.parametrize("small", [0, 24 * 40, 5 * 24 * 40])  # never kept as it is, for one row, for several
 @pytest.mark.parametrize("shape", [(1,), (5,), (200,), (3, 1), (2, 3, 4), (0,), ()], ids=str)
@@ -52,7 +52,7 @@ def test_it_is_the_linear_layer_for_any_shape(
     torch.testing.assert_close(layer(x), linear(x).detach(), atol=1e-5, rtol=1e-5)
 
 
-@biased
+@with_bias
 @layouts
 @pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
 def test_in_half_precision_it_is_the_product_under_autocast(
@@ -68,7 +68,7 @@ def test_in_half_precision_it_is_the_product_under_autocast(
     torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
 
 
-@biased
+@with_bias
 @pytest.mark.parametrize("after", ["none", "relu"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("exact", [True, False], ids=["VNNI", "without VNNI"])
@@ -94,12 +94,12 @@ def test_few_rows_are_multiplied_by_weights_of_eight_bits(
     torch.testing.assert_close(few, alone, atol=close, rtol=close)
     errors = (alone - (expected.relu() if after == "relu" else expected)).abs()
     # rounding moves a weight by half a step at most; bfloat16 adds its own rounding, of weights, scales and products
-    most = x.abs().sum(1, keepdim=True) * linear.weight.detach().abs().amax(1) / 254 + 0.02
-    assert (errors <= most).all()
+    max_errors = x.abs().sum(1, keepdim=True) * linear.weight.detach().abs().amax(1) / 254 + 0.02
+    assert (errors <= max_errors).all()
     assert errors.max() > 1e-4  # it has been rounded
 
 
-@biased
+@with_bias
 @pytest.mark.parametrize("after", ["none", "relu"])
 @pytest.mark.parametrize("width", [48, 24])  # of 24, few rows are too narrow for their own kind of product
 @pytest.mark.usefixtures("exact_integers")
@@ -227,42 +227,18 @@ def test_on_cuda_it_is_the_linear_layer_too(dtype: torch.dtype) -> None:
     torch.testing.assert_close(layer(x).float(), linear(x).detach(), atol=0.02, rtol=0.02)
 
 
-N, W, S, D, H, F = 2, 3, 5, 12, 3, 20
+S, D, H, F = 5, 12, 3, 20
 
 
-def lively_block(norm_first: bool, fused: bool, activation: Activation) -> DecoderBlock:
+def lively_block() -> DecoderBlock:
     torch.manual_seed(3)
-    own, cross = (MultiHeadAttention(D, H, attention_kernel(fused, 0.1)) for _ in range(2))
-    block = DecoderBlock(own, cross, FeedForward(D, F, activation, 0.1), D, 0.1, norm_first)
-    for parameter in block.parameters():
-        nn.init.normal_(parameter, std=0.4)
-    return block
-
-
-@pytest.mark.parametrize(("norm_first", "fused"), list(product([True, False], repeat=2)))
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-@torch.no_grad()
-def test_the_same_steps(norm_first: bool, fused: bool, activation: Activation) -> None:
-    original = lively_block(norm_first, fused, activation)
-    network = nn.Sequential(original)
-    twin = packed(network, torch.float32)[0]
-    assert isinstance(twin, PackedDecoderBlock)
-    assert type(network[0]) is DecoderBlock
-    original.eval()
-    memory, mask = torch.randn(N, S, D), torch.tensor([[True] * S, [True, True, False, False, False]])[:, None, None]
-    source = original.cross_attention.project(memory)
-    past = twin_past = original.self_attention.project(torch.empty(N * W, 0, D))
-    for _ in range(3):
-        x = torch.randn(N * W, 1, D)
-        expected, past = original(x, source, None, mask, past)
-        found, twin_past = twin(x, source, None, mask, twin_past)
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(twin_past, past, atol=1e-5, rtol=1e-5)
+    own, cross = (MultiHeadAttention(D, H, attention_kernel(True, 0.1)) for _ in range(2))
+    return drawn(DecoderBlock(own, cross, FeedForward(D, F, "relu", 0.1), D, 0.1), 0.4)
 
 
 @torch.no_grad()
 def test_in_half_precision_the_few_rows_of_a_sentence_attend_in_single() -> None:
-    original = lively_block(True, True, "relu").eval()
+    original = lively_block().eval()
     twin = cast(DecoderBlock, packed(nn.Sequential(original), torch.bfloat16)[0])
     source, x = original.cross_attention.project(torch.randn(1, S, D)), torch.randn(34, 1, D)
     half = KeyValue(source.key.bfloat16(), source.value.bfloat16())
@@ -277,7 +253,7 @@ def test_in_half_precision_the_few_rows_of_a_sentence_attend_in_single() -> None
 
 @torch.no_grad()
 def test_off_the_cpu_few_rows_attend_in_half_precision_as_many_do() -> None:
-    original = lively_block(True, True, "relu").to("meta")
+    original = lively_block().to("meta")
     twin = cast(DecoderBlock, packed(nn.Sequential(original), torch.bfloat16)[0])
     assert isinstance(twin, PackedDecoderBlock)
     x = torch.empty(5, 1, D, device="meta")
@@ -308,28 +284,24 @@ class Nearer(nn.Module):
         return torch.arange(float(key.size(2))).expand(*query.shape[:3], -1)
 
 
-@pytest.mark.parametrize("name", ["self_attention", "cross_attention"])
-@torch.no_grad()
-def test_a_block_whose_attention_has_a_bias_takes_steps_of_its_own(name: str) -> None:
-    plain, biased = lively_block(True, True, "relu").eval(), lively_block(True, True, "relu").eval()
-    biased.get_submodule(name).score_bias = Nearer()
-    network = nn.Sequential(plain, biased)
-    x, source = torch.randn(1, 1, D), biased.cross_attention.project(torch.randn(1, S, D))
-    past = biased.self_attention.project(torch.randn(1, 2, D))
-    expected, found = (
-        cast(DecoderBlock, each[1])(x, source, past=past) for each in (network, packed(network, torch.float32))
-    )
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+def biased(block: Any, name: str) -> None:
+    block.get_submodule(name).score_bias = Nearer()
 
 
-@pytest.mark.parametrize("kind", [HalfAttention, TwiceFed])
+OTHERS: dict[str, Callable[[Any], None]] = {
+    "bias": lambda block: biased(block, "self_attention"),
+    "bias of the source": lambda block: biased(block, "cross_attention"),
+    "attention": lambda block: setattr(block.self_attention, "__class__", HalfAttention),
+    "block": lambda block: setattr(block, "__class__", TwiceFed),
+}
+
+
+@pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
 @torch.no_grad()
-def test_another_kind_of_block_or_layer_takes_steps_of_its_own(kind: type[nn.Module]) -> None:
-    original = lively_block(True, True, "relu").eval()
-    for layer in (original, original.self_attention):
-        if issubclass(kind, type(layer)):
-            layer.__class__ = kind
-    twin = cast(DecoderBlock, packed(nn.Sequential(original), torch.float32)[0])
+def test_a_block_of_another_kind_takes_steps_of_its_own(change: Callable[[Any], None]) -> None:
+    network = nn.Sequential(lively_block(), lively_block()).eval()
+    change(network[1])
+    original, twin = (cast(DecoderBlock, blocks[1]) for blocks in (network, packed(network, torch.float32)))
     x, source = torch.randn(1, 1, D), original.cross_attention.project(torch.randn(1, S, D))
-    past = original.self_attention.project(x[:, :0])
+    past = original.self_attention.project(torch.randn(1, 2, D))
     torch.testing.assert_close(twin(x, source, past=past), original(x, source, past=past), atol=1e-5, rtol=1e-5)

@@ -860,3 +860,8 @@ def test_no_step_waits_for_the_gpu_or_mixes_devices(
         values = [*loss[:3], norm, cast(Tensor, trainer.meter.nats), trainer.val_step(batch).nats]
     assert {value.device.type for value in values} == {"cuda"}
     assert set(products) == {product_dtype(precision)}
+
+
+def test_muon_without_a_block_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^kind=muon finds no matrix in an EncoderBlock or DecoderBlock"):
+        Optimizer(nn.Sequential(nn.Linear(4, 4)), OptimizerConfig(kind="muon"))

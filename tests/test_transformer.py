@@ -1,79 +1,40 @@
-"""The whole network against nn.Transformer, its cached and packed steps against itself; its weights and sizes."""
+"""The whole network against nn.Transformer, its weights and sizes; see test_translators.py for what all networks do."""
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import cycle, product
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from config.model import (
-    Activation,
-    BertConfig,
-    Initialisation,
-    TransformerConfig,
-)
+from config.model import Activation, BertConfig, Initialisation, TransformerConfig, TransformerXLConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from layers.decoder_block import DecoderBlock
 from layers.dropout import Dropout
-from layers.feed_forward import ACTIVATION
+from layers.feed_forward import FeedForward
 from layers.multi_head_attention import MultiHeadAttention
-from layers.packed import packed
 from layers.positional_encoding import LearnedPositionalEncoding, sinusoid
 from layers.token_embedding import TokenEmbedding
 from models.transformer import Transformer
+from models.transformer_xl import TransformerXL
 from models.weight import initialise, initialise_truncated
-from tests.tiny import assert_learned, block_state, drawn, reversed_rightly, sources
+from tests.test_translators import SRC, TGT, TRANSFORMERS, VOCAB, lively, named
+from tests.test_translators import TRANSFORMER as TINY
+from tests.tiny import assert_learned, block_state, drawn, sources
 
-TINY = TransformerConfig(
-    d_model=8, n_heads=2, d_ff=12, n_encoder_layers=2, n_decoder_layers=2, dropout=0.0, max_length=12
-)
 BERT = BertConfig(d_model=8, n_heads=2, d_ff=12, n_layers=1, max_length=12)
-VOCAB = 11
-
-# lengths differ from each other, from row to row, and from the number of heads
-SRC = torch.tensor([[4, 5, 6, 7, 8, 9, EOS_ID], [9, 4, EOS_ID, 0, 0, 0, 0], [EOS_ID, 0, 0, 0, 0, 0, 0]])
-TGT = torch.tensor([[BOS_ID, 4, 5, 0, 0], [BOS_ID, 6, 7, 8, 9], [BOS_ID, 0, 0, 0, 0]])
-
-POSITIONS: list[Literal["sinusoidal", "learned", "rotary"]] = ["sinusoidal", "learned", "rotary"]
-TIES: list[Literal["none", "target", "all"]] = ["none", "target", "all"]
-
-NORMS = {"norm first": TINY, "norm last": replace(TINY, norm_first=False)}
-POSITIONED = {
-    f"{name}, {positions}": replace(config, positions=positions)
-    for (name, config), positions in product(NORMS.items(), POSITIONS)
-}
-TIED = {f"{name}, tie {tie}": replace(config, tie=tie) for (name, config), tie in product(POSITIONED.items(), TIES)}
-FUSED = {
-    f"{name}, {kernel}": replace(config, fused=kernel == "fused")
-    for (name, config), kernel in product(POSITIONED.items(), ("fused", "explicit"))
-}
-PACKED = [  # in a dozen architectures everything is met that there is
-    replace(config, activation=activation, fused=fused)
-    for config, (activation, fused) in zip(TIED.values(), cycle(product(ACTIVATION, (True, False))), strict=False)
-] + [replace(TINY, activation="swiglu", norm="rms")]
-
-norms, tied, fused_or_not = (
-    pytest.mark.parametrize("config", configs.values(), ids=configs.keys()) for configs in (NORMS, TIED, FUSED)
-)
-
-
-def lively(config: TransformerConfig, vocab: int = VOCAB) -> Transformer:
-    """In float64 and with every weight drawn, so that a forgotten bias or a norm in the wrong place shows."""
-    torch.manual_seed(0)
-    return drawn(Transformer(config, vocab, vocab).double())
+FUSED = [config for config in TRANSFORMERS if config.tie != "all"][:12]  # each norm and position with both kernels
+fused_or_not = pytest.mark.parametrize("config", FUSED, ids=named)
 
 
 # oracle
 
 
-@pytest.mark.parametrize("config", [c for c in FUSED.values() if c.positions != "rotary"])
+@pytest.mark.parametrize("config", [config for config in FUSED if config.positions != "rotary"], ids=named)
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_it_is_the_transformer_of_torchs_blocks(config: TransformerConfig, activation: Activation) -> None:
     model = lively(replace(config, activation=activation, tie="none", n_decoder_layers=3))
@@ -108,32 +69,6 @@ def test_it_is_the_transformer_of_torchs_blocks(config: TransformerConfig, activ
 # twin path: cached steps
 
 
-@fused_or_not
-@torch.no_grad()
-def test_cached_steps_are_the_forward_of_every_beam(config: TransformerConfig) -> None:
-    """Beams are permuted, doubled and dropped at random, and a sentence leaves on the way."""
-    model = lively(config)
-    draw = torch.Generator().manual_seed(1)
-    src = SRC
-    state = model.start(src)
-    said = torch.full((len(src), 1), BOS_ID)
-    fresh = said[:, 0]
-    for t in range(1, 9):
-        logits, state = model.step(fresh, state)
-        whole = model(src.repeat_interleave(len(said) // len(src), 0), said)
-        torch.testing.assert_close(logits, whole[:, -1])
-        assert all(kv.key.size(0) == kv.value.size(0) == len(src) for kv in state.source)
-        assert all(kv.key.size(2) == t for kv in state.past)
-
-        held = len(said) // len(src)
-        staying = torch.tensor([0, 2]) if t == 5 else torch.arange(len(src))
-        rows = staying[:, None] * held + torch.randint(held, (len(staying), 3), generator=draw)
-        before, state, src = state, state.select(rows), src[staying]
-        assert (state.source is before.source) == (t != 5)  # copied only where a sentence leaves
-        fresh = torch.randint(4, VOCAB, (rows.numel(),), generator=draw)
-        said = torch.cat([said[rows.flatten()], fresh[:, None]], dim=1)
-
-
 @given(st.lists(st.integers(1, 11), min_size=1, max_size=9), st.integers(1, 60))
 @torch.no_grad()
 def test_sources_encoded_in_slices_are_those_encoded_at_once(lengths: list[int], positions: int) -> None:
@@ -157,37 +92,6 @@ def test_sources_encoded_in_slices_are_those_encoded_at_once(lengths: list[int],
     assert sum(map(len, read)) == len(src)
 
 
-@pytest.mark.parametrize(
-    "config", PACKED, ids=lambda c: f"{c.norm_first} {c.positions} {c.tie} {c.activation} {c.fused}"
-)
-@torch.no_grad()
-def test_cached_steps_of_a_packed_model_are_the_forward_of_the_original(config: TransformerConfig) -> None:
-    model = lively(config).float()
-    src, said = SRC.repeat_interleave(3, 0), torch.randint(4, VOCAB, (9, 4), generator=torch.Generator().manual_seed(1))
-    said[:, 0] = BOS_ID
-    whole = model(src, said)
-    copy = packed(model, torch.float32)
-    torch.testing.assert_close(copy(src, said), whole, atol=1e-4, rtol=1e-4)
-    state = copy.start(SRC).select(torch.arange(3)[:, None].expand(3, 3))
-    for t in range(said.size(1)):
-        logits, state = copy.step(said[:, t], state)
-        torch.testing.assert_close(logits, whole[:, t], atol=1e-4, rtol=1e-4)
-
-
-@fused_or_not
-@torch.no_grad()
-def test_packed_in_half_precision_it_is_the_model_under_autocast(config: TransformerConfig) -> None:
-    torch.manual_seed(0)
-    model = Transformer(config, VOCAB, VOCAB).eval()
-    with torch.autocast("cpu", torch.bfloat16):
-        half = model(SRC, TGT)
-    copy = packed(model, torch.bfloat16)
-    torch.testing.assert_close(copy(SRC, TGT).float(), half.float(), atol=0.03, rtol=0)
-    stepped, _ = copy.step(TGT[:, 0], copy.start(SRC))
-    assert stepped.dtype == half.dtype == torch.bfloat16
-    torch.testing.assert_close(stepped.float(), half[:, 0].float(), atol=0.03, rtol=0)
-
-
 @torch.no_grad()
 def test_sources_without_padding_are_searched_without_a_mask_and_one_may_leave() -> None:
     model = lively(TINY)
@@ -199,52 +103,6 @@ def test_sources_without_padding_are_searched_without_a_mask_and_one_may_leave()
     torch.testing.assert_close(logits, whole[:, 0], atol=1e-6, rtol=1e-6)
     logits, _ = model.step(TGT[2:, 1], state.select(torch.tensor([[1]])))
     torch.testing.assert_close(logits, whole[1:, 1], atol=1e-6, rtol=1e-6)
-
-
-def test_a_state_is_a_value_that_can_be_gone_on_from_twice() -> None:
-    model = lively(TINY)
-    _, state = model.step(torch.full((3,), BOS_ID), model.start(SRC))
-    first, _ = model.step(torch.tensor([4, 5, 6]), state)
-    model.step(torch.tensor([7, 8, 9]), state)
-    model.step(torch.tensor([7, 8]), state.select(torch.tensor([[1], [2]])))
-    again, _ = model.step(torch.tensor([4, 5, 6]), state)
-    assert again.equal(first)
-
-
-# invariance
-
-
-@norms
-@pytest.mark.parametrize("changed", [1, 2, 4])
-def test_the_future_changes_nothing_before_it(config: TransformerConfig, changed: int) -> None:
-    model = lively(config)
-    tgt = torch.tensor([[BOS_ID, 4, 5, 6, 7]] * 3)
-    other = tgt.clone()
-    other[:, changed] = 9
-    before, after = model(SRC, tgt), model(SRC, other)
-    torch.testing.assert_close(before[:, :changed], after[:, :changed])
-    assert (before[:, changed:] - after[:, changed:]).abs().amax(-1).min() > 1e-5
-
-
-@fused_or_not
-@torch.no_grad()
-def test_padding_changes_nothing_at_real_positions(config: TransformerConfig) -> None:
-    model = lively(config)
-    together = model(F.pad(SRC, (0, 3), value=PAD_ID), F.pad(TGT, (0, 4), value=PAD_ID))
-    for row, (src, tgt) in enumerate(zip(SRC, TGT, strict=True)):
-        src, tgt = src[src != PAD_ID], tgt[tgt != PAD_ID]
-        torch.testing.assert_close(together[row, : len(tgt)], model(src[None], tgt[None])[0])
-
-
-@norms
-def test_every_source_token_matters_in_every_place(config: TransformerConfig) -> None:
-    model, src = lively(config), SRC[:1]
-    logits = model(src, TGT[:1])
-    for place in range(src.size(1)):
-        other = src.clone()
-        other[0, place] = 10
-        assert (model(other, TGT[:1]) - logits).abs().amax(-1).min() > 1e-5, place
-    assert (model(src.flip(1), TGT[:1]) - logits).abs().amax(-1).min() > 1e-5
 
 
 # what the paper claims, switched off
@@ -287,27 +145,7 @@ def test_what_is_not_scaled_is_the_network_with_scaled_weights(config: Transform
 # weights
 
 
-@tied
-def test_the_gradient_reaches_every_parameter(config: TransformerConfig) -> None:
-    torch.manual_seed(0)
-    model = Transformer(config, VOCAB, VOCAB)
-    loss = F.cross_entropy(model(SRC, TGT)[:, :-1].flatten(0, 1), TGT[:, 1:].flatten(), ignore_index=PAD_ID)
-    loss.backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        *others, value = parameter.grad.chunk(2) if ".key_value." in name else [parameter.grad]
-        assert value.abs().max() > 1e-5, name
-        for key in others:
-            # a key's bias adds the same q·b to all scores of a query, which the softmax forgets; rotary positions turn
-            # it by another angle at each key
-            turned = config.positions == "rotary" and "self_attention" in name
-            if name.endswith("bias") and not turned:
-                assert key.abs().max() < 1e-6, name
-            else:
-                assert key.abs().max() > 1e-5, name
-
-
-@tied
+@pytest.mark.parametrize("config", TRANSFORMERS, ids=named)
 def test_no_parameter_begins_as_it_lay_in_memory(config: TransformerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     def spoil_and_initialise(module: nn.Module, initialisation: Initialisation) -> None:
         for parameter in module.parameters():
@@ -328,15 +166,6 @@ def test_tied_logits_begin_with_unit_variance() -> None:
     torch.manual_seed(0)
     logits = Transformer(replace(TINY, d_model=16), 500, 500)(SRC, TGT)
     assert logits[..., 1:].std().item() == pytest.approx(1, rel=0.1)
-
-
-@tied
-def test_a_checkpoint_read_back_gives_the_same_logits_and_ties(config: TransformerConfig) -> None:
-    model, other = lively(config), Transformer(config, VOCAB, VOCAB).double()
-    other.load_state_dict(model.state_dict())
-    assert other(SRC, TGT).equal(model(SRC, TGT))
-    assert (other.output.weight is other.tgt_embedding.weight) == (config.tie != "none")
-    assert (other.src_embedding.weight is other.tgt_embedding.weight) == (config.tie == "all")
 
 
 @pytest.mark.parametrize(
@@ -361,20 +190,26 @@ def test_parameter_counts(config: TransformerConfig, vocabularies: tuple[int, in
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
-def test_each_dropout_has_its_own_rate(fused: bool) -> None:
-    config = replace(TINY, dropout=0.25, attention_dropout=0.5, fused=fused)
-    model = Transformer(config, VOCAB, VOCAB)
+@pytest.mark.parametrize(
+    ("network", "config", "n_outside"),
+    [  # of the positions; in each block, of the ways around and of the feed-forward
+        (Transformer, TINY, 2 + 2 * 3 + 2 * 4),
+        (TransformerXL, TransformerXLConfig(8, 2, 12, 3), 1 + 3 * 3),
+    ],
+)
+def test_each_dropout_has_its_own_rate(network: Any, config: Any, n_outside: int, fused: bool) -> None:
+    sizes = [VOCAB] * (2 if network is Transformer else 1)
+    model: nn.Module = network(replace(config, dropout=0.25, attention_dropout=0.5, fused=fused), *sizes)
     rates = {name: part.p for name, part in model.named_modules() if isinstance(part, Dropout)}
+    outside = [rate for name, rate in rates.items() if "_attention.attention" not in name]
+    assert outside == [0.25] * n_outside
     assert {rate for name, rate in rates.items() if "_attention.attention" in name} == {0.5}
-    assert {rate for name, rate in rates.items() if "_attention.attention" not in name} == {0.25}
-    outside = [name for name in rates if "_attention.attention" not in name]
-    assert len(outside) == 2 + 2 * 3 + 2 * 4  # positions; in each block the ways around and the feed-forward
 
 
 @settings(max_examples=20)
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=4),
-    config=st.sampled_from(list(FUSED.values())),
+    config=st.sampled_from(FUSED),
 )
 def test_no_lengths_make_a_nan_forward_or_back(lengths: list[tuple[int, int]], config: TransformerConfig) -> None:
     torch.manual_seed(0)
@@ -411,16 +246,6 @@ def test_a_bert_that_reads_the_source_has_the_kernel_of_the_whole(fused: bool) -
     assert reader.config.fused is fused
 
 
-# learning
-
-
-@pytest.mark.parametrize("config", [TINY, pytest.param(NORMS["norm last"], marks=pytest.mark.slow)])
-def test_it_learns_to_reverse(config: TransformerConfig) -> None:
-    torch.manual_seed(0)
-    model = Transformer(replace(config, d_model=32, d_ff=64, n_encoder_layers=1, n_decoder_layers=1), 12, 12)
-    assert reversed_rightly(model, 100) > 0.7  # by chance: one in 4,096
-
-
 D = 16
 
 
@@ -433,6 +258,7 @@ def parts(pad_id: int = 0) -> nn.ModuleDict:
             "position": LearnedPositionalEncoding(D, 500),
             "attention": MultiHeadAttention(D, 2),
             "linear": nn.Linear(D, 1000),
+            "gated": FeedForward(D, 1200, "swiglu"),
             "bare": nn.Linear(D, 3, bias=False),
             "norm": nn.LayerNorm(D),
         }
@@ -445,6 +271,7 @@ def parts(pad_id: int = 0) -> nn.ModuleDict:
 GLOROT = [  # one joined matrix of query, key and value, unless each has the bound of its own shape
     ("unit_variance", "linear.weight", D + 1000),
     ("unit_variance", "bare.weight", D + 3),
+    ("unit_variance", "gated.widen.weight", D + 800),  # gate and value by themselves
     ("unit_variance", "attention.query.weight", D + 3 * D),
     ("unit_variance", "attention.key_value.weight", D + 3 * D),
     ("unit_variance", "attention.output.weight", D + D),

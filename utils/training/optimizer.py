@@ -102,7 +102,12 @@ class Optimizer:
         device = self._parameters[0].device
         self.muon: Muon | None = None
         self.matrices = block_matrices(net) if config.kind == "muon" else {}  # Adam has the other parameters
-        if self.matrices:
+        if config.kind == "muon":
+            if not self.matrices:
+                raise ValueError(
+                    "kind=muon finds no matrix in an EncoderBlock or DecoderBlock of this network: give "
+                    "--optimizer.kind adam, or name your kind of block in block_matrices of utils/training/muon.py"
+                )
             self.muon = Muon(self.matrices, config.momentum, config.weight_decay, product_dtype(precision))
         self.adam = build_adam([p for p in self._parameters if p not in self.matrices], config)
         self.average = None if config.ema_decay is None else MovingAverage(net, config.ema_decay)
