@@ -51,11 +51,11 @@ def build_parser() -> Parser:
     )
     verbs = parser.add_subparsers(prog="evaluate.py", dest="verb", title="verbs", metavar="VERB", required=True)
     for name, (act, arguments, defaults) in VERBS.items():
-        text, aliases = act.__doc__ or "", ["nymwa"] if name == "multi-bleu" else []  # its name in earlier versions
-        verb = verbs.add_parser(name, aliases=aliases, description=text, help=text[0].lower() + text[1:].rstrip("."))
+        text = act.__doc__ or ""
+        verb = verbs.add_parser(name, description=text, help=text[0].lower() + text[1:].rstrip("."))
         for argument in arguments.split():
             verb.add_argument(argument, **ARGUMENTS[argument])
-        verb.set_defaults(verb=name, **defaults)
+        verb.set_defaults(**defaults)
         verb.usage = f"python {verb.format_usage().removeprefix('usage: ')}"
     return parser
 

@@ -656,7 +656,7 @@ WARNED = """
 file good.tok references.en --tgt-lang en --bootstrap 0 | good.tok looks tokenized: give --pre-tokenized
 file good.tok references.en --tgt-lang en --bootstrap 0 --pre-tokenized               |
 multi-bleu references.tok references.tok --force        | is not tok/kyoto-test.en of KFTT
-nymwa good.en references.tok                            | good.en is not tokenized
+multi-bleu good.en references.tok                       | good.en is not tokenized
 """
 
 
