@@ -140,14 +140,14 @@ def load(arguments: Namespace) -> Loaded:
     terms = read_terms(arguments.glossary) if arguments.glossary else None
     folders = [find_run(Path(name)) for name in arguments.run or []] or [run_reading(beginning(arguments))]
     if arguments.engine == "ctranslate2":
-        from utils.export.engine import CTranslate2Inspector, TranslatorSettings, load_exported
+        from utils.export.engine import TranslatorSettings, load_exported
 
         settings = TranslatorSettings.load(folders[0])
         search, _ = search_configs(settings.search, arguments)
         texts = not arguments.pre_tokenized, arguments.tag
         how = arguments.device, search, arguments.precision, arguments.minimum_bayes_risk, *texts
         title = f"{settings.name}, CTranslate2: {settings.src_lang} → {settings.tgt_lang}"
-        return Loaded(title, CTranslate2Inspector(load_exported(folders[0], *how)), Reads(settings.src_lang))
+        return Loaded(title, load_exported(folders[0], *how), Reads(settings.src_lang))
     for folder in folders:
         if (folder / EXPORTED).is_file():
             raise ValueError(f"{folder} was exported for CTranslate2: add --engine ctranslate2")

@@ -11,8 +11,8 @@ SPARE_TOKENS = 10  # a short source may need a translation much longer than itse
 class Bounds(NamedTuple):
     """The length limits of a translation, in tokens."""
 
-    least: int  # without </s>
-    most: int  # with </s>
+    min_length: int  # without </s>
+    max_length: int  # with </s>
 
 
 class Hypothesis(NamedTuple):

@@ -43,8 +43,8 @@ from utils.search.forced import (
 )
 from utils.search.glossary import Glossary, Wanted
 from utils.search.inspection import Inspector, join_words
-from utils.search.request import Request
 from utils.search.sampling import candidates, greedy_search, inverse_cdf, sample
+from utils.search.searcher import BeamSearch, NetworkSearch, Request, Sampling, Searcher
 from utils.search.translator import Translator, by_expected_chrf, pairwise_chrf, within_budget
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, id_of_each
 
@@ -185,7 +185,7 @@ def test_what_a_search_chose_among_can_be_watched_and_leads_to_what_it_found(see
         prefixes = [[*prefixes[row], token] for row, token in both]
     assert sorted(ended, key=lambda one: -one.score)[:3] == found[0]
     third = sorted(one.score for one in found[0])[0]
-    assert steps[-1].hope.item() <= third or len(steps) == bounds[0].most
+    assert steps[-1].hope.item() <= third or len(steps) == bounds[0].max_length
 
 
 def test_a_step_reads_one_token_a_row_and_whoever_has_finished_leaves() -> None:
@@ -448,9 +448,9 @@ WORD = 4  # what Echo says for what it does not know
 
 
 def translator(
-    search: SearchConfig = GREEDY, window: int = 48, model: Transformer | None = None, longest: int = 48, **how: Any
+    search: SearchConfig = GREEDY, window: int = 48, searcher: Searcher | None = None, longest: int = 48, **rest: Any
 ) -> Translator:
-    return Translator(model or translating(), tokenizers(), "en", search, window, longest, CPU, **how)
+    return Translator(searcher or BeamSearch(translating(), CPU), tokenizers(), "en", search, window, longest, **rest)
 
 
 def n_tokens(text: str) -> int:
@@ -495,9 +495,9 @@ class Echo:
 )
 def test_any_list_of_texts_keeps_its_order_and_each_is_told_of_once(texts: list[str], width: int, budget: int) -> None:
     progress: list[int] = []
-    ours = Translator(Echo(), tokenizers(), "en", SearchConfig(width, 0.0), 99, 99, CPU)
+    ours = translator(SearchConfig(width, 0.0), 99, BeamSearch(Echo(), CPU), 99)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Translator, "tokens_per_batch", budget)
+        patch.setattr(NetworkSearch, "tokens_per_batch", budget)
         found = ours.translate(texts, progress.append)
     assert sum(progress) == len(found) == len(texts)
     for text, translation in zip(texts, found, strict=True):
@@ -528,9 +528,12 @@ def test_batches_within_a_budget_hold_each_sequence_once_longest_first_with_litt
 def test_the_batches_keep_to_their_budget_longest_first(
     sampling: SamplingConfig | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Translator, "tokens_per_batch", 120)
-    ours = translator(GREEDY if sampling else BEAM, sampling=sampling)  # three rows a sentence, either way
-    read = watch_sources(monkeypatch, ours.model)
+    monkeypatch.setattr(NetworkSearch, "tokens_per_batch", 120)
+    model = translating()
+    # three rows a sentence, either way
+    searcher = Sampling(model, CPU, sampling) if sampling else BeamSearch(model, CPU)
+    ours = translator(GREEDY if sampling else BEAM, searcher=searcher)
+    read = watch_sources(monkeypatch, model)
     texts = [LINE, "寺", LINE.replace("。", "、") + LINE, "橋", *TEXT.src[:9]]
     ours.translate(texts)
     assert all(3 * src.numel() <= 120 or len(src) == 1 for src in read)
@@ -540,7 +543,7 @@ def test_the_batches_keep_to_their_budget_longest_first(
 
 
 def test_what_is_drawn_of_a_line_depends_on_its_number_in_the_whole_input() -> None:
-    ours = translator(sampling=SamplingConfig(2, seed=5))
+    ours = translator(searcher=Sampling(translating(), CPU, SamplingConfig(2, seed=5)))
     texts = [LINE, TEXT.src[7], LINE, TEXT.src[40]]
     whole = ours.translate(texts, first=1)
     in_chunks = ours.translate(texts[:1], first=1) + ours.translate(texts[1:], first=2)
@@ -552,8 +555,8 @@ def test_what_is_drawn_of_a_line_depends_on_its_number_in_the_whole_input() -> N
 
 def test_a_text_is_translated_sentence_by_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     sentences = TEXT.src[:9]
-    ours = translator(BEAM)
-    read = watch_sources(monkeypatch, ours.model)
+    ours = translator(BEAM, searcher=BeamSearch(model := translating(), CPU))
+    read = watch_sources(monkeypatch, model)
     (found,) = ours.translate(["".join(sentences)], n_best=2)
     assert [piece.source for piece in found.pieces] == sentences
     assert sum(map(len, read)) == len(sentences)
@@ -629,7 +632,7 @@ def test_a_prefix_leaves_room_for_the_end() -> None:
 @pytest.mark.parametrize("search", [GREEDY, BEAM], ids=["greedy", "beam"])
 def test_a_table_of_positions_is_never_left_and_the_settings_of_the_search_reach_it(search: SearchConfig) -> None:
     model = translating(replace(MODEL, positions="learned", max_length=12))
-    ours = translator(replace(search, max_length=99), 12, model, longest=12)
+    ours = translator(replace(search, max_length=99), 12, BeamSearch(model, CPU), longest=12)
     found = ours.find([*map(ours.request, [[5, *range(20, 30)], [6], [7, 8]])])
     assert max(len(n_best[0].ids) for n_best in found) == 11
     texts = tokenizers().src.encode(TEXT.src[:4])
@@ -778,7 +781,7 @@ TEXTS = [TEXT.src[0], "", TEXT.src[77], "😀", TEXT.src[0] + TEXT.src[1] + TEXT
 def inspector(models: Sequence[Transformer] | None = None, search: SearchConfig = SEARCH) -> Inspector:
     models = models or [translating()]
     model = models[0] if len(models) == 1 else Ensemble(models)
-    return Inspector(Translator(model, tokenizers(), "en", search, 14, 48, CPU), models)
+    return Inspector(translator(search, 14, BeamSearch(model, CPU)), models)
 
 
 @pytest.mark.parametrize("seeds", [[1], [1, 2]], ids=["one", "ensemble"])
@@ -824,7 +827,7 @@ def test_links_of_characters_are_those_of_the_tokens_that_they_make_up() -> None
 def test_no_link_leads_to_a_tag() -> None:
     pair = tagged_tokenizers()
     model = lively(MODEL, len(pair.src), len(pair.tgt))
-    ours = Inspector(Translator(model, pair, "en", SEARCH, 14, 48, CPU), [model])
+    ours = Inspector(replace(translator(SEARCH, 14, BeamSearch(model, CPU)), tokenizers=pair), [model])
     found = ours.translator.translate([TEXT.src[i] for i in (0, 3, 77)])
     sources, ids = [one.pieces[0].ids for one in found], id_of_each(pair.tgt)
     targets = [[ids[token] for token in one.candidates[0].tokens] for one in found]
@@ -839,7 +842,7 @@ def test_no_link_leads_to_a_tag() -> None:
 def test_given_translations_are_judged_token_by_token_and_what_is_lost_is_counted() -> None:
     long, (src, tgt) = "".join(TEXT.src[:8]), tokenizers()
     texts, given = [TEXT.src[3], "", long, "寺", "寺"], [TEXT.tgt[3], "", "There", "A 😀", "in " * 99]
-    found, nothing, cut, unknown, both = inspector().judge(texts, given)
+    found, nothing, cut, unknown, both = inspector().scores(texts, given)
     (ids,) = tgt.encode(given[:1])
     assert found.tokens == [*tgt.tokens(ids), EOS]
     assert found.log_probs == pytest.approx(token_log_probs(translating(), src.encode(texts[:1]), [ids])[0], abs=1e-4)

@@ -29,6 +29,7 @@ from utils.config import TranslationConfig
 from utils.load import load_run
 from utils.run import WEIGHTS, find_run, run_reading
 from utils.search.inspection import Inspector
+from utils.search.searcher import BeamSearch, Sampling
 from utils.search.translator import Translator
 from utils.terminal.catalog import Catalog
 from utils.terminal.input import Ahead, Conversation, arriving_lines, count_lines, kept_history, paired
@@ -39,6 +40,7 @@ from utils.text.words import WordPair, Words
 LINES = [TEXT.src[0], "", TEXT.src[77], "寺", "  "]
 LINE, LONG = TEXT.src[0], "".join(TEXT.src[:8])
 
+CPU = torch.device("cpu")
 Command = Callable[..., Outcome]
 
 
@@ -63,7 +65,7 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 @pytest.fixture(scope="module")
 def expected(folder: Path) -> list[str]:
     """Translations of `LINES` by the run."""
-    return [t.text for t in load_run(folder, torch.device("cpu")).translator().translate(LINES)]
+    return [t.text for t in load_run(folder, CPU).translator().translate(LINES)]
 
 
 def as_file(lines: list[str]) -> str:
@@ -237,7 +239,7 @@ def test_a_text_has_the_tag_that_it_is_given(command: Command, tmp_path: Path, m
 
 
 def test_what_the_model_is_unsure_of_is_remarked_on(command: Command, folder: Path) -> None:
-    run = load_run(folder, torch.device("cpu"))
+    run = load_run(folder, CPU)
     inspector = Inspector(run.translator(precision="fp32"), [run.model])
     found = inspector.translator.translate([LINE, LONG])
     assert len(found[1].pieces) > 1
@@ -439,7 +441,7 @@ def test_every_option_reaches_its_setting(words: str, search: SearchConfig, samp
 @pytest.fixture
 def talk() -> Conversation:
     search = SearchConfig(beam_size=2, max_ratio=1.0, max_length=12)
-    return Conversation(Translator(translating(), tokenizers(), "en", search, 14, 48, torch.device("cpu")))
+    return Conversation(Translator(BeamSearch(translating(), CPU), tokenizers(), "en", search, 14, 48))
 
 
 def test_commands_change_what_is_answered(talk: Conversation) -> None:
@@ -454,7 +456,7 @@ def test_commands_change_what_is_answered(talk: Conversation) -> None:
     assert talk.answer(":beam 2") == ["n 2, beam 2, length_penalty 0.6"]  # a narrower beam shows fewer
     assert talk.answer(":n 1") == ["n 1, beam 2, length_penalty 0.6"]
     assert talk.answer("😀") == ["😀", "(no part of it is in the vocabulary; left unchanged)"]
-    talk.translator.sampling = SamplingConfig(2)
+    talk.translator.searcher = Sampling(translating(), CPU, SamplingConfig(2))
     talk.answer(":n 5")
     assert talk.translator.sampling == SamplingConfig(5)
     assert talk.answer(":help")[0].startswith("  :n N ")

@@ -12,7 +12,7 @@ from torch import Tensor
 from config.search import Bounds, Hypothesis, SearchConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from utils.search.glossary import Wanted
-from utils.search.request import Request
+from utils.search.searcher import Request
 
 Ids = tuple[int, ...]
 
@@ -107,14 +107,14 @@ class Tree:
         end = {EOS_ID: log_probs[EOS_ID]}
         if t < len(prefix):
             return {prefix[t]: log_probs[prefix[t]]}
-        if t + 1 >= bounds.most:
+        if t + 1 >= bounds.max_length:
             return end
         n = config.no_repeat_ngram
         before = {said[i : i + n] for i in range(t - n + 1)}
         going_on = {
             token: log_prob
             for token, log_prob in log_probs.items()
-            if (t >= bounds.least if token == EOS_ID else (*said, token)[t + 1 - n :] not in before or not n)
+            if (t >= bounds.min_length if token == EOS_ID else (*said, token)[t + 1 - n :] not in before or not n)
         }
         return going_on or end
 

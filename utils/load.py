@@ -32,6 +32,7 @@ from utils.dataset.labelled import LabelNames
 from utils.device import packing, pick_device, require_precision
 from utils.run import CONFIG, WEIGHTS, find_run, read_config
 from utils.search.constraint import Ensemble, Searchable
+from utils.search.searcher import BeamSearch, Sampling
 from utils.search.translator import Translator
 from utils.text.tokenizer import Tokenizer, TokenizerPair, every_token, load_tokenizers
 from utils.text.words import plain_text
@@ -157,14 +158,12 @@ def build_translator(
     models = [_searched(run.model, *packing(precision, device, run.config.model.d_model), thorough) for run in runs]
     model: Searchable[Any] = models[0] if len(models) == 1 else Ensemble(models)
     return Translator(
-        model,
+        BeamSearch(model, device) if sampling is None else Sampling(model, device, sampling),
         first.tokenizers,
         first.config.data.tgt_lang,
         search or first.config.search,
         min(run.window for run in runs),
         min(run.config.model.max_length for run in runs),
-        device,
-        sampling,
         minimum_bayes_risk,
     )
 

@@ -22,11 +22,10 @@ from config.search import Limits
 from const.token import EOS
 from models.recurrent import EncoderDecoder
 from utils.search.forced import mean_cross_attention
-from utils.search.inspection import Inspector
+from utils.search.inspection import Inspector, SpanLinks
 from utils.search.translator import Translation, Translator
 from utils.serve.batcher import Batcher
 from utils.text.language import Detected, detect
-from utils.text.markup import SpanLinks
 
 AUTO = "auto"  # in place of a language code: any language
 MOST_BEAM = 16

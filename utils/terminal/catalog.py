@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from utils.search.inspection import SpanLinks
 from utils.terminal.subtitles import content_of, tagged
-from utils.text.markup import SpanLinks
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _STRINGS = rf"(?:[ \t]*{_STRING}[ \t]*\r?(?:\n|\Z))+"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from config.reader import Text, fields_of, read_value
 from utils.dataset.text import decoded_lines, open_text
+from utils.search.searcher import Sampling
 from utils.search.translator import Translator
 from utils.terminal.option import SEARCH, ConfigT
 from utils.terminal.output import notices
@@ -185,7 +186,7 @@ class Conversation:
 
     def _obey(self, name: str, value: str) -> list[str]:
         """Run a command and return the settings as they are now."""
-        search, sampling = self.translator.search, self.translator.sampling
+        search, searcher = self.translator.search, self.translator.searcher
         match name:
             case "q" | "quit" | "exit":
                 self.is_over = True
@@ -196,15 +197,17 @@ class Conversation:
                 self.translator.translate([""], prefixes=[value])  # refuses characters outside the vocabulary
                 self.prefix = value
             case "n":
-                if sampling is not None:
+                if isinstance(searcher, Sampling):
+                    sampling = searcher.sampling
                     self.n_best = _changed(sampling, "n_samples", name, value).n_samples
-                    self.translator.sampling = replace(sampling, n_samples=max(self.n_best, sampling.n_samples))
+                    sampling = replace(sampling, n_samples=max(self.n_best, sampling.n_samples))
+                    self.translator.searcher = replace(searcher, sampling=sampling)
                 else:
                     self.n_best = _changed(search, "beam_size", name, value).beam_size
                     self.translator.search = replace(search, beam_size=max(self.n_best, search.beam_size))
             case "beam" | "length_penalty":
                 search = self.translator.search = _changed(search, SEARCH[name], name, value)
-                self.n_best = min(self.n_best, search.beam_size) if sampling is None else self.n_best
+                self.n_best = self.n_best if isinstance(searcher, Sampling) else min(self.n_best, search.beam_size)
             case _:
                 raise ValueError(f"unknown command :{name}: see :help")
         return [self.settings()]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from utils.command import Namespace, aligned
-from utils.search.inspection import Inspector, Judgement, Position
+from utils.search.inspection import Inspector, Position, Score
 from utils.search.translator import Candidate, Translation
 from utils.terminal.catalog import Catalog
 from utils.terminal.subtitles import Subtitles
@@ -41,7 +41,7 @@ def notices(translation: Translation) -> dict[str, str]:
     return found
 
 
-def judgement_notices(judgement: Judgement) -> dict[str, str]:
+def score_notices(judgement: Score) -> dict[str, str]:
     """Return notices about a scored translation, by their kinds."""
     found = {}
     if lost := judgement.lost_tokens:
@@ -51,7 +51,7 @@ def judgement_notices(judgement: Judgement) -> dict[str, str]:
     return found
 
 
-def judgement_table(judgement: Judgement) -> list[str]:
+def score_table(judgement: Score) -> list[str]:
     """Return a line for each token, and one for the whole translation."""
     rows = [[token, _percent(log_prob)] for token, log_prob in zip(judgement.tokens, judgement.log_probs, strict=True)]
     total = f"{len(judgement.tokens)} tokens, perplexity {judgement.perplexity:.2f}"
@@ -190,9 +190,9 @@ class Presenter:
         by_token: bool = False,
     ) -> Iterator[str]:
         """Yield the score of the second of each pair as a translation of the first: a line per pair, or per token."""
-        found = self.inspector.judge([source for source, _ in pairs], [given for _, given in pairs])
+        found = self.inspector.scores([source for source, _ in pairs], [given for _, given in pairs])
         for number, ((source, given), judgement) in enumerate(zip(pairs, found, strict=True), first):
-            self._notify(number, judgement_notices(judgement))
+            self._notify(number, score_notices(judgement))
             self.log_prob += judgement.log_prob
             self.n_tokens += len(judgement.tokens)
             if self.shown.format == "jsonl":
@@ -208,7 +208,7 @@ class Presenter:
                 }
                 yield _json_line(fields)
             elif by_token:
-                yield from judgement_table(judgement)
+                yield from score_table(judgement)
             else:
                 yield f"{judgement.log_prob:.{_DIGITS}f}\t{len(judgement.tokens)}\t{judgement.perplexity:.{_DIGITS}f}"
         self.n_judged += len(pairs)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from utils.command import columns_of
 from utils.dataset.text import lines_of, open_text
+from utils.search.inspection import SpanLinks
+from utils.search.markup import POINTS, Tag, TaggedText
 from utils.text.language import HAN, KANA, unspaced_language
-from utils.text.markup import POINTS, SpanLinks, Tag, TaggedText
 
 _TIME = r"[ \t]*\d+:\d\d:\d\d[,.]\d+[ \t]*"
 _HEAD = rf"\ufeff?(?:[ \t]*\d+[ \t]*\r?\n)?{_TIME}-->{_TIME}(?:[ \t].*)?\r?$"
