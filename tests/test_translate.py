@@ -33,7 +33,7 @@ from utils.search.searcher import BeamSearch, Sampling
 from utils.search.translator import Translator
 from utils.terminal.catalog import Catalog
 from utils.terminal.input import Ahead, Conversation, arriving_lines, count_lines, kept_history, paired
-from utils.terminal.option import SEARCH, search_configs
+from utils.terminal.option import SEARCH, Options, search_configs
 from utils.terminal.subtitles import Subtitles
 from utils.text.words import WordPair, Words
 
@@ -431,7 +431,8 @@ EVERY = (
     ],
 )
 def test_every_option_reaches_its_setting(words: str, search: SearchConfig, sampling: SamplingConfig | None) -> None:
-    assert search_configs(OWN, translate.build_parser().parse_args(words.split())) == (search, sampling)
+    options = Options.read(translate.build_parser().parse_args(words.split()))
+    assert search_configs(OWN, options) == (search, sampling)
     assert {f"--{option}" for option in SEARCH} == set(EVERY.split()[::2])
 
 
