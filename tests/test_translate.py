@@ -139,7 +139,7 @@ def test_of_very_many_lines_few_are_held() -> None:
 
 @pytest.mark.parametrize("n_bytes", [1, 2**18])
 def test_lines_are_those_of_a_file(n_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("utils.terminal.input._MOST_BYTES", n_bytes)  # a line may come in many pieces
+    monkeypatch.setattr("utils.terminal.input._MAX_BYTES", n_bytes)  # a line may come in many pieces
     for content in ("", "a\nb\n", "a\nb", "\n\n", "a\u2028b\nc\x85\n"):
         lines = [line.decode().removesuffix("\n") for line in BytesIO(content.encode())]
         assert [line for chunk in arriving_lines(BytesIO(content.encode()), "a", 3) for line in chunk] == lines
