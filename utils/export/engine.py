@@ -90,14 +90,9 @@ class CTranslate2Search:
         our penalty.
         """
         # It has one length limit per call: what exceeds its own limit is translated again.
-        widest: dict[int, int] = {}
-        for request in requests:
-            min_length = request.bounds.min_length
-            widest[min_length] = max(request.max_length, widest.get(min_length, 0))
         bounds = [Bounds(request.bounds.min_length, request.max_length) for request in requests]
-        outputs = self._translate(
-            requests, {row: own._replace(max_length=widest[own.min_length]) for row, own in enumerate(bounds)}, config
-        )
+        widest = {limit.min_length: limit for limit in sorted(bounds)}
+        outputs = self._translate(requests, {row: widest[own.min_length] for row, own in enumerate(bounds)}, config)
         beyond = {
             row: bounds[row]
             for row, of_request in outputs.items()

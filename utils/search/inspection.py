@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 from unicodedata import normalize
 
@@ -113,7 +114,7 @@ class Inspector:
     def source_tokens(self, translations: Sequence[Translation]) -> list[list[str]]:
         """Return the tokens of each text that were translated; unknown ones as they stand in the text."""
         tokens = self.translator.source_tokens
-        return [[token for piece in of_text.pieces for token in tokens(piece)] for of_text in translations]
+        return [[*chain(*map(tokens, translation.pieces))] for translation in translations]
 
     def log_probs(self, translations: Sequence[Translation]) -> list[list[float]]:
         """Return the log-probability of each token of the best translations, with an </s> behind each piece."""

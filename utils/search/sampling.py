@@ -60,12 +60,13 @@ def decode(
         tokens = chosen.flatten()
     if not all_scores.isfinite().all():
         raise ValueError(NO_NUMBERS)
-    hypotheses: list[list[Hypothesis]] = [[] for _ in requests]
-    for of_request, rows, row_scores in zip(hypotheses, all_ids.tolist(), all_scores.tolist(), strict=True):
-        for row, score in zip(rows, row_scores, strict=True):
-            end = row.index(EOS_ID)
-            of_request.append(Hypothesis(row[:end], score / config.penalty(end + 1)))
-    return hypotheses
+    return [
+        [
+            Hypothesis(row[: (end := row.index(EOS_ID))], score / config.penalty(end + 1))
+            for row, score in zip(*of_request, strict=True)
+        ]
+        for of_request in zip(all_ids.tolist(), all_scores.tolist(), strict=True)
+    ]
 
 
 def greedy_search(

@@ -112,27 +112,24 @@ class Translator:
         begun = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
         encoded = self.tokenizers.src.encode(texts)
         split = [self._pieces(ids, text) for ids, text in zip(encoded, texts, strict=True)]
-        known = [
-            (text, place, piece)
-            for text, pieces in enumerate(split)
-            for place, piece in enumerate(piece for piece in pieces if piece.ids)
-        ]
-        left = Counter(text for text, *_ in known)
+        owners, requests = list[int](), list[Request]()  # the number of the text of each request
+        for text, pieces in enumerate(split):
+            for place, piece in enumerate(piece for piece in pieces if piece.ids):
+                number = (first + text) * _MAX_PIECES + place
+                requests.append(self.request(piece.ids, [] if place else begun[text], number))
+                owners.append(text)
+        left = Counter(owners)
         on_progress(len(texts) - len(left))
 
         def count_done(rows: Sequence[int]) -> None:
-            done = Counter(known[row][0] for row in rows)
+            done = Counter(owners[row] for row in rows)
             left.subtract(done)
             on_progress(sum(left[text] == 0 for text in done))
 
-        requests = [
-            self.request(piece.ids, [] if place else begun[text], (first + text) * _MAX_PIECES + place)
-            for text, place, piece in known
-        ]
         n_found = None if self.minimum_bayes_risk else n_best
         hypotheses = self.find(requests, n_found, count_done)
         if (glossary := self.glossary) is not None:  # what has its terms stays as it is
-            wanted = [glossary.wanted(piece.source) for *_, piece in known]
+            wanted = [glossary.wanted(piece.source) for pieces in split for piece in pieces if piece.ids]
             lacking = [
                 i for i, best in enumerate(hypotheses) if not all(wanted[i].accepts(ids) for ids, _ in best[:n_found])
             ]
@@ -140,18 +137,13 @@ class Translator:
             for i, with_terms in zip(lacking, again, strict=True):
                 hypotheses[i] = with_terms
         candidates = iter(self._decode(hypotheses, n_best))
-        return [
-            self._translation(
-                [
-                    piece._replace(candidates=next(candidates) if piece.ids else _unchanged(piece.source))
-                    for piece in pieces
-                ]
-            )
-            for pieces in split
-        ]
+        return [self._translation(pieces, candidates) for pieces in split]
 
-    def _translation(self, pieces: list[Piece]) -> Translation:
-        """Return the translation of a text whose pieces are translated."""
+    def _translation(self, pieces: Sequence[Piece], candidates: Iterator[list[Candidate]]) -> Translation:
+        """Join the pieces of a text, each translated by the next candidates; what has no ids stays as it is."""
+        pieces = [
+            piece._replace(candidates=next(candidates) if piece.ids else _unchanged(piece.source)) for piece in pieces
+        ]
         unread = [zip(piece.ids, self.source_tokens(piece), strict=True) for piece in pieces if UNK_ID in piece.ids]
         best = [piece.best for piece in pieces if piece.ids]
         n_tokens = sum(len(candidate.tokens) + 1 for candidate in best)
