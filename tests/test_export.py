@@ -133,7 +133,8 @@ def test_ctranslate2_says_the_same_and_finds_it_as_likely(changes: dict[str, Any
     theirs, draw = exported(model, tmp_path, pair), random.Random(3)
     texts = SOURCES + any_pieces(draw, *range(1, 31))
     prefixes = any_pieces(draw, *draw.choices((0, 0, 1, 5), k=len(texts)))
-    bounds = [Bounds(least, least + draw.randint(1, 11)) for least in draw.choices((0, 0, 3, 9), k=len(texts))]
+    shortest = draw.choices((0, 0, 3, 9), k=len(texts))
+    bounds = [Bounds(length, length + draw.randint(1, 11)) for length in shortest]
     requests = list(map(Request, texts, bounds, prefixes))
     ours = [found.ids for found in greedy_search(model, requests, search)]
     assert [found[0].ids for found in theirs(requests, search)] == ours
@@ -443,18 +444,16 @@ def bert(tmp_path: Path) -> Path:
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    ("kind", "missing"),
+    ("architecture", "missing"),
     [
         (transformers.BertForPreTraining, ()),
         (transformers.BertForMaskedLM, ("pooler", "next_sentence")),
         (transformers.BertModel, ("head", "next_sentence")),
     ],
 )
-def test_a_bert_reads_what_it_read_before(
-    kind: type[transformers.PreTrainedModel], missing: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_bert_reads_what_it_read_before(architecture: Any, missing: tuple[str, ...], tmp_path: Path) -> None:
     """The words of its folder, and its body; the heads have oracles of their own."""
-    folder = write(tmp_path, hugging_face.lively(kind, hugging_face.config()))
+    folder = write(tmp_path, hugging_face.lively(architecture, hugging_face.config()))
     model, t, lacking = load_hugging_face_bert(folder)
     assert lacking == missing
     theirs = transformers.BertTokenizer.from_pretrained(folder)
@@ -501,14 +500,11 @@ def test_settings_words_and_precision_are_those_of_its_files(tmp_path: Path) -> 
     assert loaded.model.config == BertConfig(**sizes, activation="swish", norm_eps=1e-5, dropout=0.0)
     assert loaded.model.bert.embedding.weight.equal(halves["embeddings.word_embeddings.weight"].float())
     assert loaded.tokenizer.pad_id == loaded.model.bert.pad_id == 4
-    for settings, expected in (
-        ({}, "old e"),
-        ({"do_lower_case": False}, "Old é"),
-        ({"do_lower_case": True, "strip_accents": False}, "old é"),
-    ):
+    cased = {"do_lower_case": False}
+    for settings, text in (({}, "old e"), (cased, "Old é"), ({"do_lower_case": True, "strip_accents": False}, "old é")):
         change(folder / "tokenizer_config.json", settings)
         tokenizer = load_hugging_face_bert(folder).tokenizer
-        assert tokenizer.decode(tokenizer.encode(["Old é"])) == [expected]
+        assert tokenizer.decode(tokenizer.encode(["Old é"])) == [text]
 
 
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
@@ -603,7 +599,7 @@ def law() -> TokenizerPair:
 
 
 @pytest.mark.parametrize(
-    ("pair", "text", "expected"),
+    ("make_pair", "text", "expected"),
     [
         (tokenizers, TEXT.src[7], '{"beam_size": 2, "length_penalty": 0.6}'),
         (words, TEXT.tgt[5], ".lower()"),
@@ -612,7 +608,7 @@ def law() -> TokenizerPair:
     ],
 )
 def test_the_folder_says_how_it_is_used_elsewhere(
-    pair: Callable[[], TokenizerPair],
+    make_pair: Callable[[], TokenizerPair],
     text: str,
     expected: str,
     command: Command,
@@ -620,19 +616,19 @@ def test_the_folder_says_how_it_is_used_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    made, output = pair(), tmp_path / "exported"
-    monkeypatch.setattr("tests.tiny.tokenizers", lambda: made)
-    folder = run(tmp_path) if made is not tokenizers() else learned_run(tmp_path)
+    pair, output = make_pair(), tmp_path / "exported"
+    monkeypatch.setattr("tests.tiny.tokenizers", lambda: pair)
+    folder = run(tmp_path) if pair is not tokenizers() else learned_run(tmp_path)
     command("export.py", folder, "--to", "ctranslate2", "--output", output, "--quantization", "int8")
     card, snippet = (output / "README.md").read_text(encoding="utf-8"), snippet_of(output)
     assert expected in snippet
     assert "weights: int8." in card
-    assert ("Tags of its vocabulary: bt, law" in card) == (pair is law)
+    assert ("Tags of its vocabulary: bt, law" in card) == (make_pair is law)
     assert (output / "model.bin").stat().st_size < 0.5 * (folder / WEIGHTS).stat().st_size
-    about_it, n = re.subn(r'"a sentence.*?"', repr(text), snippet)
+    of_text, n = re.subn(r'"a sentence.*?"', repr(text), snippet)
     assert n == 1
     with contextlib.chdir(output):
-        exec(about_it, {})
+        exec(of_text, {})
     alone = capsys.readouterr().out
     assert alone.strip()
     like_theirs = ("--normalization", "length", "--max_ratio", "99")  # its own penalty, and no limit

@@ -125,7 +125,7 @@ def test_it_is_the_patient_search_whatever_is_asked(
 ) -> None:
     tree = Tree(vocab, seed, eos)
     src = sources(*(row[0] for row in rows), seed=seed)
-    bounds = [Bounds(min(least, most - 1), most) for _, least, most, _ in rows]
+    bounds = [Bounds(min(shortest, longest - 1), longest) for _, shortest, longest, _ in rows]
     prefixes = [tuple(min(token, vocab - 1) for token in row[-1]) for row in rows]
     found = beam_search(tree, asked(src, bounds, prefixes), config)
     for row, n_best in enumerate(found):
@@ -333,16 +333,16 @@ def test_whole_translations_are_drawn_by_the_product_of_their_tokens(temperature
 
 
 @pytest.mark.parametrize(
-    "how", [{"top_k": 7}, {"top_k": 9999}, {"top_p": 0.05}, {"top_p": 0.7}, {"top_p": 0.999}], ids=str
+    "among", [{"top_k": 7}, {"top_k": 9999}, {"top_p": 0.05}, {"top_p": 0.7}, {"top_p": 0.999}], ids=str
 )
 @pytest.mark.parametrize("scale", [0.1, 1.0, 4.0])
-def test_it_is_drawn_among_the_k_likeliest_or_the_fewest_that_reach_p(how: dict[str, Any], scale: float) -> None:
+def test_it_is_drawn_among_the_k_likeliest_or_the_fewest_that_reach_p(among: dict[str, Any], scale: float) -> None:
     log_probs = (scale * torch.randn(7, 3000, generator=torch.Generator().manual_seed(0))).log_softmax(-1)
-    scores, tokens = candidates(log_probs, SamplingConfig(**how))
+    scores, tokens = candidates(log_probs, SamplingConfig(**among))
     for row in range(7):
         order = np.argsort(-log_probs[row].numpy(), kind="stable")
         sums = np.cumsum(log_probs[row].double().exp().numpy()[order])
-        n = how.get("top_k") or int((sums < how["top_p"]).sum()) + 1  # the one that crosses p is in
+        n = among.get("top_k") or int((sums < among["top_p"]).sum()) + 1  # the one that crosses p is in
         assert {*tokens[row][scores[row] > NEVER].tolist()} == {*order[:n].tolist()}
 
 
@@ -730,10 +730,10 @@ def inspector(models: Sequence[Transformer] | None = None, search: SearchConfig 
 @pytest.mark.parametrize("seeds", [[1], [1, 2]], ids=["one", "ensemble"])
 def test_the_log_probs_of_a_translation_add_up_to_its_score(seeds: list[int]) -> None:
     ours = inspector([translating(seed=seed) for seed in seeds])
-    found = ours.translator.translate(TEXTS)
-    assert [len(translation.pieces) for translation in found] == [1, 0, 1, 1, 3, 1]
-    assert found[3].unknown
-    for translation, row in zip(found, ours.log_probs(found), strict=True):
+    translations = ours.translator.translate(TEXTS)
+    assert [len(translation.pieces) for translation in translations] == [1, 0, 1, 1, 3, 1]
+    assert translations[3].unknown
+    for translation, row in zip(translations, ours.log_probs(translations), strict=True):
         left = iter(row)
         for piece in translation.pieces:
             own = list(islice(left, len(piece.best.tokens) + 1)) if piece.ids else []
@@ -781,17 +781,17 @@ def test_no_link_leads_to_a_tag() -> None:
         assert "".join(words.source) == "".join(tokens[2:]).replace("▁", "") == one.pieces[0].source
 
 
-def test_given_translations_are_judged_token_by_token_and_what_is_lost_is_counted() -> None:
+def test_given_translations_are_scored_token_by_token_and_what_is_lost_is_counted() -> None:
     long, (src, tgt) = "".join(TEXT.src[:8]), tokenizers()
     texts, given = [TEXT.src[3], "", long, "寺", "寺"], [TEXT.tgt[3], "", "There", "A 😀", "in " * 99]
-    found, nothing, cut, unknown, both = inspector().scores(texts, given)
+    found, nothing, truncated, unknown, both = inspector().scores(texts, given)
     (ids,) = tgt.encode(given[:1])
     assert found.tokens == [*tgt.tokens(ids), EOS]
     assert found.log_probs == pytest.approx(token_log_probs(translating(), src.encode(texts[:1]), [ids])[0], abs=1e-4)
     assert found.perplexity == pytest.approx(math.exp(-sum(found.log_probs) / len(found.tokens)))
     assert (found.lost_tokens, found.n_unknown) == (0, 0)
     assert (nothing.tokens, nothing.log_prob, nothing.perplexity) == ([], 0, 1)
-    assert cut.lost_tokens == n_tokens(long) - 13
+    assert truncated.lost_tokens == n_tokens(long) - 13
     assert (unknown.n_unknown, unknown.lost_tokens) == (1, 0)
     assert len(both.tokens) == 48
     assert both.lost_tokens == len(tgt.encode(given[-1:])[0]) - 47

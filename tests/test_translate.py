@@ -9,13 +9,12 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import pytest
 import torch
@@ -100,27 +99,14 @@ def test_what_a_pipe_gave_before_a_wrong_line_is_kept_and_a_file_is_checked_firs
     assert out.read_text(encoding="utf-8") == command(stdin=wrong.read_bytes()).out == as_file(expected[:3])
 
 
-def test_a_line_is_handed_on_while_the_next_one_is_waited_for(
-    folder: Path, expected: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (there, mouth), (ear, back) = os.pipe(), os.pipe()
-    heard: list[str] = []
-
-    def converse() -> None:
-        with os.fdopen(mouth, "wb", buffering=0) as speak, os.fdopen(ear, encoding="utf-8") as listen:
-            for line in LINES:
-                speak.write(f"{line}\n".encode())
-                heard.append(listen.readline())
-
-    person = threading.Thread(target=converse)
-    person.start()
-    with os.fdopen(there, encoding="utf-8") as stdin, os.fdopen(back, "w", encoding="utf-8") as stdout:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        monkeypatch.setattr(sys, "stdout", stdout)
-        monkeypatch.setattr(sys, "argv", ["translate.py", "--run", str(folder)])
-        translate.main()
-    person.join()
-    assert heard == [line + "\n" for line in expected]
+def test_a_line_is_handed_on_while_the_next_one_is_waited_for(folder: Path, expected: list[str]) -> None:
+    command = [sys.executable, "translate.py", "--run", str(folder), "--device", "cpu", "--precision", "fp32"]
+    program = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
+    with program, cast(TextIO, program.stdin) as ear, cast(TextIO, program.stdout) as mouth:
+        for line, translation in zip(LINES, expected, strict=True):
+            print(line, file=ear, flush=True)
+            assert mouth.readline() == f"{translation}\n"
+    assert program.returncode == 0
 
 
 def test_of_very_many_lines_few_are_held() -> None:
@@ -298,8 +284,8 @@ def test_json_has_what_is_cheap_and_what_is_asked_for(command: Command, expected
     assert [(row["source"], row["translation"], set(row)) for row in plain] == [
         (line, text, cheap) for line, text in zip(LINES, expected, strict=True)
     ]
-    more = "--format", "jsonl", "--n_best", "2", "--log_probs", "--alignment"
-    rich = read_json(command(*more, stdin=as_file(LINES).encode()).out)
+    costly = "--format", "jsonl", "--n_best", "2", "--log_probs", "--alignment"
+    rich = read_json(command(*costly, stdin=as_file(LINES).encode()).out)
     for row, text in zip(rich, expected, strict=True):
         assert set(row) == cheap | {"n_best", "log_probs", "source_tokens", "alignment"}
         assert row["n_best"][0] == {key: row[key] for key in ("translation", "score", "tokens")}
@@ -381,11 +367,11 @@ def test_the_translation_whose_attention_is_drawn_is_the_one_that_is_asked_for(
 
 
 def test_the_search_is_that_of_the_run_until_told_otherwise(command: Command) -> None:
-    plain, *others = (
-        command(*TEXT.src[:4], "--n_best", "2", *how.split()).out
-        for how in ("", "--precision fp32 --beam 2", "--precision bf16", "--beam 6 --minimum_bayes_risk")
+    plain, same, *others = (
+        command(*TEXT.src[:4], "--n_best", "2", *options.split()).out
+        for options in ("", "--precision fp32 --beam 2", "--precision bf16", "--beam 6 --minimum_bayes_risk")
     )
-    assert plain == others[0]
+    assert plain == same
     assert len({plain, *others}) == 3
 
 
@@ -461,20 +447,21 @@ def test_commands_change_what_is_answered(talk: Conversation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
+    ("command", "reason"),
     [
-        (":n 0", ":n 0: give 1 to 1,000"),
-        (":n 2000", ":n 2000: give 1 to 1,000"),
-        (":beam", ":beam has no value: see :help"),
-        (":beam wide", ":beam wide: give a whole number"),
-        (":length_penalty 99", ":length_penalty 99.0: give -10 to 10"),
-        (":bem 3", "unknown command :bem: see :help"),
+        (":n 0", ": give 1 to 1,000"),
+        (":n 2000", ": give 1 to 1,000"),
+        (":beam", " has no value: see :help"),
+        (":beam wide", ": give a whole number"),
+        (":length_penalty 99.0", ": give -10 to 10"),
     ],
 )
-def test_a_command_that_cannot_be_obeyed_changes_nothing(talk: Conversation, command: str, message: str) -> None:
+def test_a_command_that_cannot_be_obeyed_changes_nothing(talk: Conversation, command: str, reason: str) -> None:
     before = talk.settings()
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(ValueError, match=re.escape(command + reason)):
         talk.answer(command)
+    with pytest.raises(ValueError, match="unknown command :bem: see :help"):
+        talk.answer(":bem 3")
     assert talk.settings() == before
 
 
