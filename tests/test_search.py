@@ -180,6 +180,9 @@ def test_what_a_search_chose_among_can_be_watched_and_leads_to_what_it_found(see
         prefixes = [[*prefixes[row], token] for row, token in both]
     assert sorted(ended, key=lambda hypothesis: -hypothesis.score)[:3] == found[0]
     assert steps[-1].hope.item() <= found[0][-1].score or len(steps) == 9
+    steps.clear()
+    BeamSearch(Tree(8), CPU, watch)(requests, SearchConfig(beam_size=1), 1)
+    assert steps  # greedy search would have none
 
 
 def test_a_step_reads_one_token_a_row_and_whoever_has_finished_leaves() -> None:
@@ -556,7 +559,7 @@ def test_where_a_piece_has_fewer_candidates_its_last_stands_in(monkeypatch: pyte
 def test_what_is_unknown_stays_where_it_was_and_is_told() -> None:
     ours, progress = translator(), list[int]()
     both, alone, first, last = ours.translate([LINE * 2, LINE, "寺。", TEXT.src[50]], progress.append)
-    assert sum(progress) == 4  # a text in two pieces is one
+    assert progress == [0, 4]  # a text in two pieces is one
     (found,) = ours.translate([f"{LINE}😀😀！{TEXT.src[50]}"])
     assert found.text == f"{alone.text} 😀😀！ {last.text}"
     assert (len(found.pieces), found.unknown, found.unknown_tokens) == (3, False, [])
@@ -678,6 +681,11 @@ def test_candidates_may_be_ordered_by_how_much_they_agree() -> None:
         as_by_score += found.text == candidates[0]
         as_equal_votes += found.text == candidates[by_expected_chrf(candidates, [1.0] * len(candidates))[0]]
     assert max(as_by_score, as_equal_votes) < len(texts)
+    draws = translator(searcher=Sampling(translating(), CPU, SamplingConfig(8, 0.5)))
+    by_risk = replace(draws, minimum_bayes_risk=True).translate(texts, n_best=8)
+    for found, drawn in zip(by_risk, draws.translate(texts, n_best=8), strict=True):
+        candidates = [candidate.text for candidate in drawn.candidates]
+        assert [c.text for c in found.candidates] == [candidates[i] for i in by_expected_chrf(candidates, [1.0] * 8)]
 
 
 # probabilities of given translations, and what else was likely
