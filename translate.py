@@ -127,8 +127,8 @@ def main() -> None:
 
 def taken_apart(path: Path | None) -> Subtitles | Catalog | None:
     """Read a file of which only the texts are translated; None: each line is a text."""
-    shape = path and SHAPED.fullmatch(str(path))
-    if not path or not shape:
+    shape = SHAPED.fullmatch(str(path))
+    if path is None or shape is None:
         return None
     return Subtitles(path) if shape[1].lower() == "srt" else Catalog(path)
 

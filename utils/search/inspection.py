@@ -105,11 +105,11 @@ class Position(NamedTuple):
 
 @dataclass
 class Inspector:
-    """Inspects translations: with networks in single precision, of which several are an ensemble, or what scores."""
+    """Inspects the translations of a translator, and given ones."""
 
     translator: Translator
-    models: "Sequence[EncoderDecoder]" = ()  # none: no token is aligned to another
-    score: Callable[[Ids, Ids], list[list[float]]] | None = None  # as `mean_log_probs` of the models, which None is
+    models: "Sequence[EncoderDecoder]" = ()  # in single precision, several are an ensemble; none: nothing is aligned
+    score: Callable[[Ids, Ids], list[list[float]]] | None = None  # log-probabilities of tokens; None: by the models
 
     def source_tokens(self, translations: Sequence[Translation]) -> list[list[str]]:
         """Return the tokens of each text that were translated; unknown ones as they stand in the text."""

@@ -1,4 +1,4 @@
-"""What a translator searches with: a network, by beam search or by sampling, or any other that answers requests."""
+"""Searchers: values that find translations of token ids, with a network by beam search or sampling, or otherwise."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Request(NamedTuple):
 
 
 class Searcher(Protocol):
-    """Returns hypotheses for each request of a batch, best first."""
+    """Finds hypotheses for each request of a batch, best first."""
 
     @property
     def tokens_per_batch(self) -> int:
@@ -48,10 +48,10 @@ class Searcher(Protocol):
 
 @dataclass(frozen=True)
 class NetworkSearch:
-    """A network that is ready for inference, on its device."""
+    """A search with a network."""
 
-    model: "Searchable[Any]"
-    device: "torch.device"
+    model: "Searchable[Any]"  # ready for inference
+    device: "torch.device"  # of the model
 
     @property
     def tokens_per_batch(self) -> int:
@@ -77,7 +77,7 @@ class BeamSearch(NetworkSearch):
 
 @dataclass(frozen=True)
 class Sampling(NetworkSearch):
-    """Draws translations instead."""
+    """Draws translations by their probability."""
 
     sampling: SamplingConfig
 
