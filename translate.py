@@ -22,7 +22,7 @@ from utils.search.inspection import Inspector
 from utils.terminal.catalog import Catalog
 from utils.terminal.input import Ahead, Conversation, arriving_lines, ask_for_lines, converse, count_lines, paired
 from utils.terminal.option import SHAPED, Options, add_model_options, add_search_options, search_configs
-from utils.terminal.output import Presenter, Reads
+from utils.terminal.output import Presenter, SourceText
 from utils.terminal.subtitles import Subtitles
 from utils.text.words import PlainText
 
@@ -99,7 +99,7 @@ def main() -> None:
     options = Options.read(build_parser().parse_args())
     stdin = Ahead(cast(BufferedIOBase, sys.stdin.buffer))
     file = taken_apart(options.input)
-    title, inspector, reads, run = load(options, file, stdin)
+    title, inspector, source_text, run = load(options, file, stdin)
     if run is not None and options.attention is not None:
         from utils.visualize.attention import show_attention  # imports Matplotlib, which is slow
 
@@ -115,13 +115,13 @@ def main() -> None:
     # Presenter.translations (utils/terminal/output.py) calls Translator.translate (utils/search/translator.py)
     if options.run is None and sys.stderr.isatty():
         log(title)
-    presenter = Presenter(inspector, options, log, reads)
+    presenter = Presenter(inspector, options, log, source_text)
     if file is None:
         write_lines(presenter, options, stdin)
     else:
         bar = tqdm(total=len(file.texts), unit="text", disable=None, leave=False)
         with destination(options.output) as out, bar:
-            out.write(presenter.in_shape(file, bar.update))
+            out.write(presenter.translated_file(file, bar.update))
         presenter.conclude(hint="")
 
 
@@ -138,7 +138,7 @@ class Loaded(NamedTuple):
 
     title: str
     inspector: Inspector  # of a `Translator` and its networks
-    reads: Reads
+    source_text: SourceText
     run: "Run | None" = None  # the first; None: it was exported
 
 
@@ -162,7 +162,7 @@ def load(options: Options, file: Subtitles | Catalog | None, stdin: Ahead) -> Lo
             tag=options.tag,
         )
         title = f"{settings.name}, CTranslate2: {settings.src_lang} → {settings.tgt_lang}"
-        return Loaded(title, inspector, Reads(settings.src_lang))
+        return Loaded(title, inspector, SourceText(settings.src_lang))
     for folder in folders:
         if (folder / EXPORTED).is_file():
             raise ValueError(f"{folder} was exported for CTranslate2: add --engine ctranslate2")
@@ -182,8 +182,9 @@ def load(options: Options, file: Subtitles | Catalog | None, stdin: Ahead) -> Lo
         translator.glossary = Glossary(terms, translator.tokenizers.tgt)
     names = " + ".join(run.folder.resolve().name for run in runs)
     title = f"{names}: {own.data.src_lang} → {own.data.tgt_lang}"
-    reads = Reads(own.data.src_lang, own.data.is_tokenized and not isinstance(runs[0].tokenizers.src, PlainText))
-    return Loaded(title, Inspector(translator, [run.model for run in runs]), reads, runs[0])
+    is_tokenized = own.data.is_tokenized and not isinstance(runs[0].tokenizers.src, PlainText)
+    inspector = Inspector(translator, [run.model for run in runs])
+    return Loaded(title, inspector, SourceText(own.data.src_lang, is_tokenized), runs[0])
 
 
 def beginning(options: Options, file: Subtitles | Catalog | None, stdin: Ahead) -> str:

@@ -16,7 +16,7 @@ from utils.dataset.text import lines_of
 from utils.text.language import SCRIPTS, composed
 from utils.text.tokenizer import Tokenizer, id_of_each
 
-Ids = tuple[int, ...]
+Spelling = tuple[int, ...]  # ids of a term
 
 # a letter or digit of a word between spaces; Hangul has spaces, but particles stand directly behind a noun
 _LETTER = rf"[^\W{''.join(letters for _, letters in SCRIPTS.values())}]"
@@ -42,7 +42,7 @@ class Progress(NamedTuple):
     """How far a prefix of a translation has come."""
 
     counts: tuple[int, ...]  # how often it has each term
-    begun: frozenset[tuple[int, Ids]]  # terms that it may end with a part of, and the rest of each
+    begun: frozenset[tuple[int, Spelling]]  # terms that it may end with a part of, and the rest of each
 
 
 class Wanted:
@@ -52,7 +52,7 @@ class Wanted:
     """
 
     def __init__(
-        self, terms: Sequence[str], spell: Callable[[str], set[Ids]], is_glued: Callable[[int, int], bool]
+        self, terms: Sequence[str], spell: Callable[[str], set[Spelling]], is_glued: Callable[[int, int], bool]
     ) -> None:
         self._is_glued = is_glued
         spellings = {term: spell(term) for term in terms}
@@ -138,7 +138,7 @@ class Glossary:
     def _targets(self, text: str) -> list[str]:
         return [self._terms[term[0]] for term in self._sources.finditer(composed(text))]
 
-    def _spellings(self, term: str) -> set[Ids]:
+    def _spellings(self, term: str) -> set[Spelling]:
         """The tokens of a term behind a space, and directly behind something else."""
         ids, bracket, behind = self._encode([term, "(", f"({term}"])
         n = len(bracket) if behind[: len(bracket)] == bracket else len(behind)

@@ -194,8 +194,8 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
     return {"translation": candidate.text, "score": round(candidate.score, _DIGITS), "tokens": candidate.tokens}
 
 
-class Reads(NamedTuple):
-    """What kind of text a run has learned to read."""
+class SourceText(NamedTuple):
+    """The text that a run has learned to read."""
 
     language: str
     tokenized: bool = False  # spaces separate all words and marks
@@ -224,7 +224,7 @@ class Presenter:
     inspector: Inspector
     options: Options
     log: Callable[[str], object]  # called with notices for the reader, which name their lines
-    reads: Reads
+    source_text: SourceText
     is_known: bool = False  # what kind of text it is
     n_notices: Counter[str] = field(default_factory=Counter)  # by their topics
     terms: Counter[tuple[str, bool]] = field(default_factory=Counter)  # of the glossary; whether translations have them
@@ -246,7 +246,7 @@ class Presenter:
             self._notify(number, notices(translation))
         yield from self._writer.translations(first, texts, translations)
 
-    def in_shape(self, file: Subtitles | Catalog, on_progress: Progress) -> str:
+    def translated_file(self, file: Subtitles | Catalog, on_progress: Progress) -> str:
         """Return a file with its texts translated, and all else as it was; notices have the numbers of their lines."""
         texts = [text.text for text in file.texts]
         self._remark(texts)
@@ -269,7 +269,7 @@ class Presenter:
         self, first: int, pairs: Sequence[tuple[str, str]], on_progress: Progress = lambda _: None
     ) -> Iterator[str]:
         """Yield the score of the second of each pair as a translation of the first."""
-        scores = self.inspector.scores(*map(list, zip(*pairs, strict=True)))
+        scores = self.inspector.scores([source for source, _ in pairs], [given for _, given in pairs])
         for number, score in enumerate(scores, first):
             self._notify(number, score_notices(score))
             self.log_prob += score.log_prob
@@ -296,7 +296,7 @@ class Presenter:
             self.log(f"glossary: {n_there:,} of {n:,} terms appear in {lines}{missing}")
 
     def _remark(self, texts: Sequence[str]) -> None:
-        for notice in self.reads.notices(texts):
+        for notice in self.source_text.notices(texts):
             self.log(notice)
 
     def _notify(self, number: int, topics: Mapping[str, str]) -> None:
