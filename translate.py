@@ -100,6 +100,7 @@ def main() -> None:
     stdin = Ahead(cast(BufferedIOBase, sys.stdin.buffer))
     file = taken_apart(options.input)
     title, inspector, source_text, run = load(options, file, stdin)
+    inspector.translator.minimum_bayes_risk = options.minimum_bayes_risk
     if run is not None and options.attention is not None:
         from utils.visualize.attention import show_attention  # imports Matplotlib, which is slow
 
@@ -157,7 +158,6 @@ def load(options: Options, file: Subtitles | Catalog | None, stdin: Ahead) -> Lo
             options.device,
             search_configs(settings.search, options)[0],
             options.precision,
-            options.minimum_bayes_risk,
             plain=is_plain,
             tag=options.tag,
         )
@@ -177,7 +177,7 @@ def load(options: Options, file: Subtitles | Catalog | None, stdin: Ahead) -> Lo
     runs = [load_run(folder, device, plain=is_plain, tag=options.tag) for folder in folders]
     own = runs[0].config
     search, sampling = search_configs(own.search, options)
-    translator = build_translator(runs, search, sampling, options.minimum_bayes_risk, options.precision)
+    translator = build_translator(runs, search, sampling, options.precision)
     if terms is not None:
         translator.glossary = Glossary(terms, translator.tokenizers.tgt)
     names = " + ".join(run.folder.resolve().name for run in runs)

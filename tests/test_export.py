@@ -207,7 +207,8 @@ def test_texts_are_cut_and_scored_as_ours(folders: tuple[Path, Path], monkeypatc
     monkeypatch.setattr(CTranslate2Search, "tokens_per_batch", 100)
     assert [one.text for one in wide.translate(TEXTS)] == said != [one.text for one in found]
     search = SearchConfig(beam_size=6)
-    by_score, by_risk = (load_exported(folders[1], "cpu", search, "auto", risk).translator for risk in (False, True))
+    by_score = load_exported(folders[1], "cpu", search).translator
+    by_risk = replace(by_score, minimum_bayes_risk=True)
     assert [t.text for t in by_risk.translate(TEXTS)] != [t.text for t in by_score.translate(TEXTS)]
 
 

@@ -128,7 +128,6 @@ def build_translator(
     runs: Sequence[Run],
     search: SearchConfig | None = None,
     sampling: SamplingConfig | None = None,
-    minimum_bayes_risk: bool = False,
     precision: InferencePrecision = "auto",
     thorough: bool = False,
 ) -> Translator:
@@ -137,7 +136,6 @@ def build_translator(
     Args:
         search: None: the settings of the first, which also has the languages.
         sampling: if given, draw translations instead of searching.
-        minimum_bayes_risk: order candidates by how much they agree.
         precision: of the matrix products; auto: what is fast here, whatever the runs were trained in; int8: of linear
             layers, all else in single precision.
         thorough: as for `stepwise`.
@@ -164,7 +162,6 @@ def build_translator(
         search or first.config.search,
         min(run.window for run in runs),
         min(run.config.model.max_length for run in runs),
-        minimum_bayes_risk,
     )
 
 

@@ -167,7 +167,6 @@ def load_exported(
     device: Device,
     search: SearchConfig | None = None,
     precision: InferencePrecision = "auto",
-    minimum_bayes_risk: bool = False,
     plain: bool = False,
     tag: str | None = None,
 ) -> Inspector:
@@ -175,13 +174,6 @@ def load_exported(
     settings, tokenizers = TranslatorSettings.load(folder), load_tokenizers(folder, tag)
     tokenizers = plain_text(tokenizers, folder) if plain else tokenizers
     searcher = CTranslate2Search(folder, tokenizers, device, precision)
-    translator = Translator(
-        searcher,
-        tokenizers,
-        settings.tgt_lang,
-        search or settings.search,
-        settings.window,
-        settings.longest,
-        minimum_bayes_risk,
-    )
+    search = search or settings.search
+    translator = Translator(searcher, tokenizers, settings.tgt_lang, search, settings.window, settings.longest)
     return Inspector(translator, score=searcher.log_probs)
