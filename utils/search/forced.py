@@ -186,11 +186,11 @@ def align(models: Sequence[EncoderDecoder], sources: Ids, targets: Ids, n_tags: 
     heads that have nothing to look for rest, is never chosen, nor are the tags it begins with. An empty source has no
     links.
     """
-    all_links = []
-    for source, weights in zip(sources, mean_cross_attention(models, sources, targets), strict=True):
-        links = most_attended(weights[:, n_tags:-1]) if source else []
-        all_links.append([(n_tags + i, j) for i, j in links])
-    return all_links
+    attention = mean_cross_attention(models, sources, targets)
+    return [
+        [(n_tags + i, j) for i, j in most_attended(weights[:, n_tags:-1])] if source else []
+        for source, weights in zip(sources, attention, strict=True)
+    ]
 
 
 @torch.inference_mode()
