@@ -71,15 +71,15 @@ To translate with an export for CTranslate2: translate.py --engine ctranslate2 -
 def main() -> None:
     """Read the arguments, write the folder and print how to use it."""
     arguments = build_parser().parse_args()
-    kind, output, quantization = arguments.to, arguments.output, arguments.quantization
+    to, output, quantization = arguments.to, arguments.output, arguments.quantization
     if output.exists():
         raise ValueError(f"--output {output} already exists: remove it, or give another name")
-    if quantization is not None and kind not in ("ctranslate2", "argos"):
+    if quantization is not None and to not in ("ctranslate2", "argos"):
         raise ValueError(f"--quantization {quantization} applies to CTranslate2: add --to ctranslate2 or --to argos")
-    if kind == "argos" and output.suffix != PACKAGE:
+    if to == "argos" and output.suffix != PACKAGE:
         raise ValueError(f"--output {output}: a package of Argos Translate ends in {PACKAGE}: give {output}{PACKAGE}")
     folder = find_run(arguments.run)
-    export(folder, kind, output, quantization)
+    export(folder, to, output, quantization)
     place, card = shlex.quote(str(output)), output / CARD
     usage = {
         "ctranslate2": f'python translate.py "TEXT" --engine ctranslate2 --run {place}',
@@ -88,23 +88,23 @@ def main() -> None:
         "safetensors": f"utils.export.safetensors.load_safetensors, as {card} shows",
         "run": f'python translate.py "TEXT" --run {place}',
     }
-    weights = {"ctranslate2": output / "model.bin", "argos": output}.get(kind, output / WEIGHTS)
+    weights = {"ctranslate2": output / "model.bin", "argos": output}.get(to, output / WEIGHTS)
     after, before = (f"{file.stat().st_size / 1e6:.1f} MB" for file in (weights, folder / WEIGHTS))
-    print(f"{output}: weights {after} ({folder.resolve().name}: {before})\nto use it: {usage[kind]}")
+    print(f"{output}: weights {after} ({folder.resolve().name}: {before})\nto use it: {usage[to]}")
 
 
-def export(folder: Path, kind: str, output: Path, quantization: str | None = None) -> None:
+def export(folder: Path, to: str, output: Path, quantization: str | None = None) -> None:
     """Write a run in a format; nothing is left of what fails."""
     require_run(folder)
-    if kind != "safetensors" and (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:
+    if to != "safetensors" and (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:
         raise ValueError(
             f"{folder} is of task {config_type.task}, but only Transformers that translate can be exported "
-            f"--to {kind}: give --to safetensors"
+            f"--to {to}: give --to safetensors"
         )
     from utils.load import load_run
 
-    with (atomic_file if kind == "argos" else atomic_folder)(output) as draft:
-        match kind:
+    with (atomic_file if to == "argos" else atomic_folder)(output) as draft:
+        match to:
             case "ctranslate2":
                 from utils.export.ctranslate2 import write_translator
 
@@ -137,8 +137,9 @@ def load_any(folder: Path) -> tuple["Network", Vocabulary, dict[str, Any]]:
         classifier = load_classifier(folder)
         return classifier.net, classifier.vocabulary, name | {"labels": classifier.vocabulary.labels}
     if config_type in (MaskedLanguageConfig, LanguageConfig):
-        one = load_bert(folder) if config_type is MaskedLanguageConfig else load_language_model(folder)
-        return one.net, TokenizerPair(one.vocabulary, one.vocabulary), name | {"language": one.config.data.language}
+        trained = load_bert(folder) if config_type is MaskedLanguageConfig else load_language_model(folder)
+        pair = TokenizerPair(trained.vocabulary, trained.vocabulary)
+        return trained.net, pair, name | {"language": trained.config.data.language}
     run = load_run(folder)
     data = run.config.data
     return run.model, run.tokenizers, name | {"src_lang": data.src_lang, "tgt_lang": data.tgt_lang}

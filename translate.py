@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO, cast
 
 from tqdm import tqdm
 
-from utils.command import Namespace, Parser, run_command
+from utils.command import Parser, run_command
 from utils.dataset.text import decoded_lines, open_text
 from utils.export import EXPORTED
 from utils.file import STDOUT, atomic_file
@@ -21,8 +21,8 @@ from utils.search.glossary import Glossary, read_terms
 from utils.search.inspection import Inspector
 from utils.terminal.catalog import Catalog
 from utils.terminal.input import Ahead, Conversation, arriving_lines, ask_for_lines, converse, count_lines, paired
-from utils.terminal.option import SHAPED, add_model_options, add_search_options, refuse_contradictions, search_configs
-from utils.terminal.output import Presenter, Reads
+from utils.terminal.option import SHAPED, Options, add_model_options, add_search_options, search_configs
+from utils.terminal.output import Presenter, SourceText
 from utils.terminal.subtitles import Subtitles
 from utils.text.words import PlainText
 
@@ -95,34 +95,43 @@ success, 2 on a usage or input error, 130 after Ctrl-C.""",
 
 
 def main() -> None:
-    """Read the arguments, load the run and translate."""
-    arguments = build_parser().parse_args()
-    arguments.input = None if str(arguments.input) == "-" else arguments.input  # the usual name of standard input
-    refuse_contradictions(arguments)
-    # a text with line breaks is still one text
-    arguments.texts = [" ".join(text.split("\n")) for text in arguments.texts]
-    arguments.prefix = arguments.prefix or ""
-    shape = SHAPED.fullmatch(str(arguments.input))
-    arguments.in_shape = {"srt": Subtitles, "po": Catalog}[shape[1].lower()](arguments.input) if shape else None
-    arguments.stdin = Ahead(cast(BufferedIOBase, sys.stdin.buffer))
-    title, inspector, reads, run = load(arguments)
-    if run is not None and arguments.attention is not None:
+    """Read the options, load the run and translate."""
+    options = Options.read(build_parser().parse_args())
+    stdin = Ahead(cast(BufferedIOBase, sys.stdin.buffer))
+    file = taken_apart(options.input)
+    title, inspector, source_text, run = load(options, file, stdin)
+    inspector.translator.minimum_bayes_risk = options.minimum_bayes_risk
+    if run is not None and options.attention is not None:
         from utils.visualize.attention import show_attention  # imports Matplotlib, which is slow
 
-        how = arguments.attention, arguments.score, arguments.prefix
-        show_attention(run, inspector.translator, arguments.texts[0], *how)
-    if run is not None and arguments.explain is not None:
+        show_attention(run, inspector.translator, options.texts[0], options.attention, options.score, options.prefix)
+    if run is not None and options.explain is not None:
         from utils.visualize.explain import show_explanation  # imports Matplotlib, which is slow
 
-        show_explanation(run, inspector.translator, arguments.texts[0], arguments.explain, arguments.prefix)
-    elsewhere = arguments.texts or arguments.input or arguments.output or arguments.score
-    if not elsewhere and arguments.format == "text" and sys.stdin.isatty() and sys.stdout.isatty():
-        converse(Conversation(inspector.translator, arguments.n_best, arguments.prefix), title)
+        show_explanation(run, inspector.translator, options.texts[0], options.explain, options.prefix)
+    elsewhere = options.texts or options.input or options.output or options.score
+    if not elsewhere and options.format == "text" and sys.stdin.isatty() and sys.stdout.isatty():
+        converse(Conversation(inspector.translator, options.n_best, options.prefix), title)
+        return
+    # Presenter.translations (utils/terminal/output.py) calls Translator.translate (utils/search/translator.py)
+    if options.run is None and sys.stderr.isatty():
+        log(title)
+    presenter = Presenter(inspector, options, log, source_text)
+    if file is None:
+        write_lines(presenter, options, stdin)
     else:
-        # Presenter.translations (utils/terminal/output.py) calls Translator.translate (utils/search/translator.py)
-        if arguments.run is None and sys.stderr.isatty():
-            log(title)
-        write(Presenter(inspector, arguments, log, reads), arguments)
+        bar = tqdm(total=len(file.texts), unit="text", disable=None, leave=False)
+        with destination(options.output) as out, bar:
+            out.write(presenter.translated_file(file, bar.update))
+        presenter.conclude(hint="")
+
+
+def taken_apart(path: Path | None) -> Subtitles | Catalog | None:
+    """Read a file of which only the texts are translated; None: each line is a text."""
+    shape = SHAPED.fullmatch(str(path))
+    if path is None or shape is None:
+        return None
+    return Subtitles(path) if shape[1].lower() == "srt" else Catalog(path)
 
 
 class Loaded(NamedTuple):
@@ -130,24 +139,30 @@ class Loaded(NamedTuple):
 
     title: str
     inspector: Inspector  # of a `Translator` and its networks
-    reads: Reads
+    source_text: SourceText
     run: "Run | None" = None  # the first; None: it was exported
 
 
-def load(arguments: Namespace) -> Loaded:
+def load(options: Options, file: Subtitles | Catalog | None, stdin: Ahead) -> Loaded:
     """Load the runs that are to translate, or what was exported from one."""
     keep_freed_memory()
-    terms = read_terms(arguments.glossary) if arguments.glossary else None
-    folders = [find_run(Path(name)) for name in arguments.run or []] or [run_reading(beginning(arguments))]
-    if arguments.engine == "ctranslate2":
-        from utils.export.engine import CTranslate2Inspector, TranslatorSettings, load_exported
+    terms = read_terms(options.glossary) if options.glossary else None
+    folders = [find_run(Path(name)) for name in options.run or []] or [run_reading(beginning(options, file, stdin))]
+    is_plain = not options.pre_tokenized
+    if options.engine == "ctranslate2":
+        from utils.export.engine import TranslatorSettings, load_exported
 
         settings = TranslatorSettings.load(folders[0])
-        search, _ = search_configs(settings.search, arguments)
-        texts = not arguments.pre_tokenized, arguments.tag
-        how = arguments.device, search, arguments.precision, arguments.minimum_bayes_risk, *texts
+        inspector = load_exported(
+            folders[0],
+            options.device,
+            search_configs(settings.search, options)[0],
+            options.precision,
+            plain=is_plain,
+            tag=options.tag,
+        )
         title = f"{settings.name}, CTranslate2: {settings.src_lang} → {settings.tgt_lang}"
-        return Loaded(title, CTranslate2Inspector(load_exported(folders[0], *how)), Reads(settings.src_lang))
+        return Loaded(title, inspector, SourceText(settings.src_lang))
     for folder in folders:
         if (folder / EXPORTED).is_file():
             raise ValueError(f"{folder} was exported for CTranslate2: add --engine ctranslate2")
@@ -158,53 +173,51 @@ def load(arguments: Namespace) -> Loaded:
     from utils.load import build_translator, load_run
 
     gc.enable()
-    device = pick_device(arguments.device)
-    runs = [load_run(folder, device, plain=not arguments.pre_tokenized, tag=arguments.tag) for folder in folders]
+    device = pick_device(options.device)
+    runs = [load_run(folder, device, plain=is_plain, tag=options.tag) for folder in folders]
     own = runs[0].config
-    search, sampling = search_configs(own.search, arguments)
-    translator = build_translator(runs, search, sampling, arguments.minimum_bayes_risk, arguments.precision)
+    search, sampling = search_configs(own.search, options)
+    translator = build_translator(runs, search, sampling, options.precision)
     if terms is not None:
         translator.glossary = Glossary(terms, translator.tokenizers.tgt)
     names = " + ".join(run.folder.resolve().name for run in runs)
     title = f"{names}: {own.data.src_lang} → {own.data.tgt_lang}"
-    reads = Reads(own.data.src_lang, own.data.is_tokenized and not isinstance(runs[0].tokenizers.src, PlainText))
-    return Loaded(title, Inspector(translator, [run.model for run in runs]), reads, runs[0])
+    is_tokenized = own.data.is_tokenized and not isinstance(runs[0].tokenizers.src, PlainText)
+    inspector = Inspector(translator, [run.model for run in runs])
+    return Loaded(title, inspector, SourceText(own.data.src_lang, is_tokenized), runs[0])
 
 
-def beginning(arguments: Namespace) -> str:
+def beginning(options: Options, file: Subtitles | Catalog | None, stdin: Ahead) -> str:
     """Return the beginning of what is to be translated, as far as it tells its language; nothing of what is typed."""
-    if arguments.texts or arguments.in_shape:
-        return " ".join(arguments.texts or [text.text for text in arguments.in_shape.texts])
-    if arguments.input is None:
-        return "" if sys.stdin.isatty() else arguments.stdin.beginning()
-    if not arguments.input.is_file():
+    if options.texts:
+        return " ".join(options.texts)
+    if file is not None:
+        return " ".join(text.text for text in file.texts)
+    if options.input is None:
+        return "" if sys.stdin.isatty() else stdin.beginning()
+    if not options.input.is_file():
         return ""
-    with open_text(arguments.input) as file:
-        return Ahead(file).beginning()
+    with open_text(options.input) as text:
+        return Ahead(text).beginning()
 
 
-def write(presenter: Presenter, arguments: Namespace) -> None:
-    """Write the requested output for texts, a file or standard input."""
-    if arguments.in_shape is not None:
-        bar = tqdm(total=len(arguments.in_shape.texts), unit="text", disable=None, leave=False)
-        with destination(arguments.output) as out, bar:
-            out.write(presenter.in_shape(arguments.in_shape, bar.update))
-        presenter.conclude()
-        return
-    texts, score, stopped, is_empty = arguments.texts, arguments.score, None, True
+def write_lines(presenter: Presenter, options: Options, stdin: Ahead) -> None:
+    """Write the requested output for texts, or for the lines of a file or of standard input."""
+    texts, score, stopped, is_empty = options.texts, options.score, None, True
     # refuses what is not UTF-8 before anything is written
-    files = [] if texts else [Path(path) for path in (arguments.input, score) if path]
+    files = [] if texts else [Path(path) for path in (options.input, score) if path]
     n_lines = min(filter(None, map(count_lines, files)), default=None)
-    with destination(arguments.output) as out:
-        if arguments.alternatives:
-            lines = presenter.alternatives(texts[0], arguments.alternatives)
+    with destination(options.output) as out:
+        if options.alternatives:
+            lines = presenter.alternatives(texts[0], options.alternatives)
         elif texts and score is not None:
-            lines = presenter.judgements(1, [(texts[0], score)], by_token=True)
+            lines = presenter.scores(1, [(texts[0], score)])
         elif texts:
             lines = presenter.translations(1, texts)
         else:
             # a progress bar would run through the lines of a terminal
-            lines = of_stream(presenter, arguments.input, arguments.stdin, n_lines, score, has_bar=not out.isatty())
+            bar = tqdm(total=n_lines, unit="line", disable=True if out.isatty() else None, leave=False)
+            lines = of_stream(presenter, options, stdin, bar)
         try:
             for line in lines:
                 print(line, file=out, flush=True)
@@ -215,25 +228,23 @@ def write(presenter: Presenter, arguments: Namespace) -> None:
             stopped = error
     presenter.conclude()
     if stopped is not None:
-        kept = f"; what comes before it is in {arguments.output}" if arguments.output else ""
+        kept = f"; what comes before it is in {options.output}" if options.output else ""
         raise ValueError(f"{stopped}{kept}") from stopped
 
 
-def of_stream(
-    presenter: Presenter, path: Path | None, stdin: Ahead, n_lines: int | None, score: str | None, has_bar: bool
-) -> Iterator[str]:
+def of_stream(presenter: Presenter, options: Options, stdin: Ahead, bar: "tqdm[NoReturn]") -> Iterator[str]:
     """Yield the output for the lines of a file or standard input, those already available before waiting for more."""
-    with ExitStack() as stack:
+    path, score = options.input, options.score
+    with ExitStack() as stack, bar:
         if path is None:
             ask_for_lines()
         file = stdin if path is None else stack.enter_context(open_text(path))
         name = "standard input" if path is None else str(path)
-        bar = stack.enter_context(tqdm(total=n_lines, unit="line", disable=None if has_bar else True, leave=False))
         chunks: Iterator[Any] = arriving_lines(file, name, LINES_AT_ONCE)
         present: Callable[..., Iterator[str]] = presenter.translations
         if score is not None:
             given = stack.enter_context(open_text(Path(score)))
-            chunks, present = paired(chunks, decoded_lines(given, score), (name, score)), presenter.judgements
+            chunks, present = paired(chunks, decoded_lines(given, score), (name, score)), presenter.scores
         number = 1
         for chunk in chunks:
             yield from present(number, chunk, bar.update)

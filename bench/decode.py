@@ -24,6 +24,7 @@ from utils.load import build_translator, load_run
 from utils.memory import keep_freed_memory
 from utils.provenance import machine
 from utils.run import find_run
+from utils.search.searcher import BeamSearch
 from utils.search.translator import Translator
 from utils.text.tokenizer import id_of_each, load_tokenizers
 from utils.training.dry_run import peak_memory
@@ -83,7 +84,7 @@ def our_translator(setting: Setting, job: Job) -> Translator:
         search = replace(search, min_length=job.n_tokens - 1, max_length=job.n_tokens - 1, min_ratio=0.0, max_ratio=99)
     translator = build_translator([run], search, precision=cast(InferencePrecision, setting.precision))
     if setting.system == RECOMPUTING:
-        translator.model = Recomputing.of(run.transformer)
+        translator.searcher = BeamSearch(Recomputing.of(run.transformer), torch.device("cpu"))
     return translator
 
 

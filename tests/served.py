@@ -15,11 +15,12 @@ from fastapi import FastAPI
 from config.search import Limits, SearchConfig
 from const.token import EOS
 from tests.tiny import MODEL, lively, tokenizers
+from utils.search.inspection import SpanLinks
+from utils.search.searcher import BeamSearch
 from utils.search.translator import Candidate, Piece, Translation, Translator
 from utils.serve.api import create_app
 from utils.serve.server import Server, address, bind
 from utils.serve.service import Line, Options, ServedRun, translate_lines
-from utils.text.markup import SpanLinks
 from utils.text.tokenizer import TokenizerPair
 
 ResultT = TypeVar("ResultT")
@@ -31,7 +32,7 @@ def translator(back: bool = False, beam: int = 2) -> Translator:
     pair = TokenizerPair(both.tgt, both.src) if back else both
     model = lively(MODEL, len(pair.src), len(pair.tgt))
     search = SearchConfig(beam_size=beam, max_ratio=1.0, max_length=16)
-    return Translator(model, pair, "ja" if back else "en", search, 32, 48, torch.device("cpu"))
+    return Translator(BeamSearch(model, torch.device("cpu")), pair, "ja" if back else "en", search, 32, 48)
 
 
 def line_translator(back: bool = False) -> Callable[[Sequence[str], Options], list[Line]]:

@@ -223,7 +223,7 @@ def change(words, exports):
     from utils.task import translation
     train.CurvePicture.on_validation = lambda *_: None  # pictures take long
     translation.draw_cross_attention = lambda *_: None
-    outcome = {"train": run("train", *words), "translate": run("translate", "京都に古い橋がある。", "--n_best", "2")}
+    outcome = {"train": run("train", *words), "translate": run("translate", "京都に古い橋がある。", "--n-best", "2")}
     outcome |= {to: run("export", "--to", to, "--output", to) for to in exports}
     from utils.load import load_run
     from utils.run import find_run

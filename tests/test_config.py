@@ -213,7 +213,11 @@ REFUSED_FILES = [
     ("[1, 2]: 1\n", 1, "a key that is a list or a group"),
     ("a: \x00\n", None, ""),
     ("\udc93", None, "not UTF-8: save it as UTF-8"),
-    ("task: singing\n", None, "task=singing is not one of translation, recurrent_translation, decoder_only_translation, masked_"),
+    (
+        "task: singing\n",
+        None,
+        "task=singing is not one of translation, recurrent_translation, decoder_",
+    ),
     ("model: &a\n  bert: *a\n", None, "a group that is a part of itself"),
     ("optimizer:\n  betas: '[0.9'\n", 2, "optimizer.betas=[0.9: give a list of 2"),
     ("name: [[a]]\n", 1, "a list of lists or groups"),

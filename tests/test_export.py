@@ -44,9 +44,7 @@ from utils.dataset.embedded import generate
 from utils.export import EXPORTED
 from utils.export.ctranslate2 import to_ctranslate2
 from utils.export.engine import (
-    CTranslate2Inspector,
-    CTranslate2Model,
-    CTranslate2Translator,
+    CTranslate2Search,
     TranslatorSettings,
     load_exported,
 )
@@ -58,8 +56,8 @@ from utils.load import Run, load_run
 from utils.search.beam import beam_search
 from utils.search.forced import token_log_probs
 from utils.search.inspection import Inspector
-from utils.search.request import Request
 from utils.search.sampling import greedy_search
+from utils.search.searcher import Request
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, train_tokenizers
 from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
@@ -106,9 +104,9 @@ def attentive(config: TransformerConfig) -> Transformer:
     return model
 
 
-def exported(model: Transformer, folder: Path, pair: TokenizerPair | None = None) -> CTranslate2Model:
+def exported(model: Transformer, folder: Path, pair: TokenizerPair | None = None) -> CTranslate2Search:
     to_ctranslate2(model, pair or tokenizers(), folder)
-    return CTranslate2Model(folder, pair or tokenizers(), "cpu")
+    return CTranslate2Search(folder, pair or tokenizers(), "cpu")
 
 
 def any_pieces(draw: random.Random, *lengths: int) -> list[list[int]]:
@@ -136,10 +134,11 @@ def test_ctranslate2_says_the_same_and_finds_it_as_likely(changes: dict[str, Any
     theirs, draw = exported(model, tmp_path, pair), random.Random(3)
     texts = SOURCES + any_pieces(draw, *range(1, 31))
     prefixes = any_pieces(draw, *draw.choices((0, 0, 1, 5), k=len(texts)))
-    bounds = [Bounds(least, least + draw.randint(1, 11)) for least in draw.choices((0, 0, 3, 9), k=len(texts))]
+    shortest = draw.choices((0, 0, 3, 9), k=len(texts))
+    bounds = [Bounds(length, length + draw.randint(1, 11)) for length in shortest]
     requests = list(map(Request, texts, bounds, prefixes))
     ours = [found.ids for found in greedy_search(model, requests, search)]
-    assert [found[0].ids for found in theirs.search(requests, search)] == ours
+    assert [found[0].ids for found in theirs(requests, search)] == ours
     assert len({tuple(ids) for ids in ours}) > 20
     targets = [[], [UNK_ID], *pair.tgt.encode(TEXT.tgt[::4])]
     texts = texts[: len(targets)]
@@ -158,7 +157,7 @@ def test_scores_are_log_probabilities_over_our_penalty(search: SearchConfig, tmp
     bounds = [Bounds(0, draw.randint(1, 11)) for _ in texts]
     nothing: list[list[int]] = [[] for _ in texts]
     for prefixes in (nothing, any_pieces(draw, *draw.choices((0, 1, 5), k=len(texts)))):
-        found = theirs.search(list(map(Request, texts, bounds, prefixes)), search)
+        found = theirs(list(map(Request, texts, bounds, prefixes)), search)
         for source, bound, hypotheses in zip(texts, bounds, found, strict=True):
             log_probs = token_log_probs(model, [source] * len(hypotheses), [one.ids for one in hypotheses])
             expected = [sum(each) / search.penalty(len(each)) for each in log_probs]
@@ -173,7 +172,7 @@ def test_scores_are_log_probabilities_over_our_penalty(search: SearchConfig, tmp
 def test_a_beam_finds_what_ours_finds(tmp_path: Path) -> None:
     model, search, requests = learned(), SearchConfig(4, 0.6), [Request(source, Bounds(0, 40)) for source in SOURCES]
     ours = [found[0] for found in beam_search(model, requests, search, n_best=1)]
-    theirs = [found[0] for found in exported(model, tmp_path).search(requests, search)]
+    theirs = [found[0] for found in exported(model, tmp_path)(requests, search)]
     assert sum(a.ids == b.ids for a, b in zip(ours, theirs, strict=True)) > 0.95 * len(SOURCES)
     assert sum(a.score - b.score for a, b in zip(ours, theirs, strict=True)) < 0.05 * len(SOURCES)
 
@@ -194,22 +193,23 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_texts_are_cut_and_scored_as_ours(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    own, wide = load_run(folders[0], CPU), load_exported(folders[1], "cpu")
+    own, wide = load_run(folders[0], CPU), load_exported(folders[1], "cpu").translator
     ours, theirs = own.translator(GREEDY), load_exported(folders[1], "cpu", GREEDY)
-    expected, found = ours.translate(TEXTS), theirs.translate(TEXTS)
+    expected, found = ours.translate(TEXTS), theirs.translator.translate(TEXTS)
     for a, b in zip(expected, found, strict=True):
         assert [one.tokens for one in a.candidates] == [one.tokens for one in b.candidates]
         assert (a.text, a.unknown_tokens) == (b.text, b.unknown_tokens)
         assert [piece[:3] for piece in a.pieces] == [piece[:3] for piece in b.pieces]
-    inspectors = Inspector(ours, [own.model]), CTranslate2Inspector(theirs)
-    for row, other in zip(*(inspector.log_probs(expected) for inspector in inspectors), strict=True):
+    log_probs = (inspector.log_probs(expected) for inspector in (Inspector(ours, [own.model]), theirs))
+    for row, other in zip(*log_probs, strict=True):
         assert other == pytest.approx(row, abs=1e-3)
     assert wide.search == own.config.search
     said = [one.text for one in wide.translate(TEXTS)]
-    monkeypatch.setattr(CTranslate2Translator, "tokens_per_batch", 100)
+    monkeypatch.setattr(CTranslate2Search, "tokens_per_batch", 100)
     assert [one.text for one in wide.translate(TEXTS)] == said != [one.text for one in found]
     search = SearchConfig(beam_size=6)
-    by_score, by_risk = (load_exported(folders[1], "cpu", search, "auto", risk) for risk in (False, True))
+    by_score = load_exported(folders[1], "cpu", search).translator
+    by_risk = replace(by_score, minimum_bayes_risk=True)
     assert [t.text for t in by_risk.translate(TEXTS)] != [t.text for t in by_score.translate(TEXTS)]
 
 
@@ -229,7 +229,7 @@ def test_settings_are_read_as_they_were_written_and_damage_is_named(folders: tup
             TranslatorSettings.load(tmp_path)
     (tmp_path / "model.bin").write_bytes(b"no model")
     with pytest.raises(ValueError, match=r"CTranslate2 cannot load .* \(.*\): export the run again"):
-        CTranslate2Model(tmp_path, tokenizers(), "cpu")
+        CTranslate2Search(tmp_path, tokenizers(), "cpu")
 
 
 # ---- a Pegasus or Marian of Hugging Face
@@ -446,18 +446,16 @@ def bert(tmp_path: Path) -> Path:
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    ("kind", "missing"),
+    ("architecture", "missing"),
     [
         (transformers.BertForPreTraining, ()),
         (transformers.BertForMaskedLM, ("pooler", "next_sentence")),
         (transformers.BertModel, ("head", "next_sentence")),
     ],
 )
-def test_a_bert_reads_what_it_read_before(
-    kind: type[transformers.PreTrainedModel], missing: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_bert_reads_what_it_read_before(architecture: Any, missing: tuple[str, ...], tmp_path: Path) -> None:
     """The words of its folder, and its body; the heads have oracles of their own."""
-    folder = write(tmp_path, hugging_face.lively(kind, hugging_face.config()))
+    folder = write(tmp_path, hugging_face.lively(architecture, hugging_face.config()))
     model, t, lacking = load_hugging_face_bert(folder)
     assert lacking == missing
     theirs = transformers.BertTokenizer.from_pretrained(folder)
@@ -504,14 +502,11 @@ def test_settings_words_and_precision_are_those_of_its_files(tmp_path: Path) -> 
     assert loaded.model.config == BertConfig(**sizes, activation="swish", norm_eps=1e-5, dropout=0.0)
     assert loaded.model.bert.embedding.weight.equal(halves["embeddings.word_embeddings.weight"].float())
     assert loaded.tokenizer.pad_id == loaded.model.bert.pad_id == 4
-    for settings, expected in (
-        ({}, "old e"),
-        ({"do_lower_case": False}, "Old é"),
-        ({"do_lower_case": True, "strip_accents": False}, "old é"),
-    ):
+    cased = {"do_lower_case": False}
+    for settings, text in (({}, "old e"), (cased, "Old é"), ({"do_lower_case": True, "strip_accents": False}, "old é")):
         change(folder / "tokenizer_config.json", settings)
         tokenizer = load_hugging_face_bert(folder).tokenizer
-        assert tokenizer.decode(tokenizer.encode(["Old é"])) == [expected]
+        assert tokenizer.decode(tokenizer.encode(["Old é"])) == [text]
 
 
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
@@ -606,7 +601,7 @@ def law() -> TokenizerPair:
 
 
 @pytest.mark.parametrize(
-    ("pair", "text", "expected"),
+    ("make_pair", "text", "expected"),
     [
         (tokenizers, TEXT.src[7], '{"beam_size": 2, "length_penalty": 0.6}'),
         (words, TEXT.tgt[5], ".lower()"),
@@ -615,7 +610,7 @@ def law() -> TokenizerPair:
     ],
 )
 def test_the_folder_says_how_it_is_used_elsewhere(
-    pair: Callable[[], TokenizerPair],
+    make_pair: Callable[[], TokenizerPair],
     text: str,
     expected: str,
     command: Command,
@@ -623,19 +618,19 @@ def test_the_folder_says_how_it_is_used_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    made, output = pair(), tmp_path / "exported"
-    monkeypatch.setattr("tests.tiny.tokenizers", lambda: made)
-    folder = run(tmp_path) if made is not tokenizers() else learned_run(tmp_path)
+    pair, output = make_pair(), tmp_path / "exported"
+    monkeypatch.setattr("tests.tiny.tokenizers", lambda: pair)
+    folder = run(tmp_path) if pair is not tokenizers() else learned_run(tmp_path)
     command("export.py", folder, "--to", "ctranslate2", "--output", output, "--quantization", "int8")
     card, snippet = (output / "README.md").read_text(encoding="utf-8"), snippet_of(output)
     assert expected in snippet
     assert "weights: int8." in card
-    assert ("Tags of its vocabulary: bt, law" in card) == (pair is law)
+    assert ("Tags of its vocabulary: bt, law" in card) == (make_pair is law)
     assert (output / "model.bin").stat().st_size < 0.5 * (folder / WEIGHTS).stat().st_size
-    about_it, n = re.subn(r'"a sentence.*?"', repr(text), snippet)
+    of_text, n = re.subn(r'"a sentence.*?"', repr(text), snippet)
     assert n == 1
     with contextlib.chdir(output):
-        exec(about_it, {})
+        exec(of_text, {})
     alone = capsys.readouterr().out
     assert alone.strip()
     like_theirs = ("--normalization", "length", "--max-ratio", "99")  # its own penalty, and no limit

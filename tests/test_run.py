@@ -44,6 +44,7 @@ from utils.run import (
     trained_alone,
     translators,
 )
+from utils.search.searcher import BeamSearch
 from utils.text.tokenizer import TokenizerPair, WordTokenizer
 from utils.training.checkpoint import write_weights
 from utils.training.schedule import Rank
@@ -242,14 +243,16 @@ def test_a_translator_computes_in_the_precision_that_was_asked_for_whatever_it_w
     run = run_with(toy(width=32))
     trained = replace(run.config, training=replace(run.config.training, precision="fp16"))
     for ours in build_translator([run], precision=precision), run._replace(config=trained).translator(None, precision):
-        assert isinstance(ours.model, Transformer)
-        layers = [part for part in ours.model.modules() if isinstance(part, PackedLinear)]
+        assert isinstance(ours.searcher, BeamSearch)
+        model = ours.searcher.model
+        assert isinstance(model, Transformer)
+        layers = [part for part in model.modules() if isinstance(part, PackedLinear)]
         assert {layer.dtype for layer in layers} == {dtype}
         assert all(isinstance(layer, Int8Linear) == int8 for layer in layers)
         # each decoder block has one more, for query, key and value at once
         n_linears = sum(isinstance(part, nn.Linear) for part in run.model.modules())
         assert len(layers) == n_linears + len(run.transformer.decoder)
-        logits, _ = ours.model.step(ids[:, 0], ours.model.start(ids))
+        logits, _ = model.step(ids[:, 0], model.start(ids))
         assert logits.dtype == dtype
 
 

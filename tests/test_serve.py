@@ -42,6 +42,7 @@ from utils.config import TranslationConfig
 from utils.load import load_run
 from utils.run import CONFIG, WEIGHTS, create_run, find_run
 from utils.search.forced import attention_weights
+from utils.search.searcher import BeamSearch
 from utils.serve import api, server, service
 from utils.serve.api import create_app, page
 from utils.serve.batcher import Batcher
@@ -437,7 +438,8 @@ def test_a_long_body_is_refused_whether_it_says_so_or_not(scribe: Scribe) -> Non
 def test_texts_have_the_tag_that_they_are_given_and_others_are_refused(scribe: Scribe) -> None:
     pair = tagged_tokenizers()
     model = lively(MODEL, len(pair.src), len(pair.tgt))
-    own = partial(translate_lines, replace(translator(), model=model, tokenizers=pair), model)
+    searcher = BeamSearch(model, torch.device("cpu"))
+    own = partial(translate_lines, replace(translator(), searcher=searcher, tokenizers=pair), model)
     read = {tag: own([TEXT.src[3]], Options(tag=tag))[0].source_tokens[0] for tag in (None, "law", "bt", "", None)}
     text = read[""][1:]
     assert read == {None: read["law"], "law": ["<2en>", "<law>", *text], "bt": ["<2en>", "<bt>", *text], "": read[""]}

@@ -36,9 +36,11 @@ def assert_right(net: Transformer, searched: Any) -> None:
         for t in range(TGT.size(1)):
             logits, state = searched.step(TGT[:, t], state)
             torch.testing.assert_close(logits, expected[:, t], atol=1e-3, rtol=1e-3)
-    rest = asked(src, [Bounds(2, 6)] * 2), SearchConfig(beam_size=3)
-    found, again = beam_search(searched, *rest), beam_search(Recomputing.of(net), *rest)
-    assert [[one.ids for one in n_best] for n_best in found] == [[one.ids for one in n_best] for n_best in again]
+    found, again = (
+        beam_search(model, asked(src, [Bounds(2, 6)] * 2), SearchConfig(beam_size=3))
+        for model in (searched, Recomputing.of(net))
+    )
+    assert [[best.ids for best in n_best] for n_best in found] == [[best.ids for best in n_best] for n_best in again]
 
 
 def windowed(own: Any) -> Any:
@@ -116,11 +118,11 @@ class Whole(DecoderBlock):
         return super().forward(x, source, mask, *rest)
 
 
-@pytest.mark.parametrize(("kind", "said"), [(Centred, r"logits differ by \d"), (Whole, "positions cannot be appended")])
-def test_where_steps_are_not_the_forward_pass_each_computes_all_again(kind: type, said: str) -> None:
+@pytest.mark.parametrize(("block_type", "said"), [(Centred, r"logits differ by \d"), (Whole, "cannot be appended")])
+def test_where_steps_are_not_the_forward_pass_each_computes_all_again(block_type: type, said: str) -> None:
     net = network()
     for block in net.decoder:
-        block.__class__ = kind
+        block.__class__ = block_type
     with pytest.warns(UserWarning, match=said):
         searched = stepwise(net, torch.float32)
     assert isinstance(searched, Recomputing)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from config.data import TokenizerConfig, primary_language, require_language
 from const.token import EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
+from utils.search.markup import Markup, Tag, TaggedText
 from utils.text import tokenizer as tokenizer_module
 from utils.text.language import (
     count_letters,
@@ -29,7 +30,6 @@ from utils.text.language import (
     looks_untokenized,
     unspaced_language,
 )
-from utils.text.markup import Markup, Tag, TaggedText
 from utils.text.sampling import BpeSampler, ScoredPiece, UnigramSampler
 from utils.text.sentence import split_long, split_sentences
 from utils.text.tokenizer import (

@@ -9,13 +9,12 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import pytest
 import torch
@@ -30,16 +29,18 @@ from utils.config import TranslationConfig
 from utils.load import load_run
 from utils.run import WEIGHTS, find_run, run_reading
 from utils.search.inspection import Inspector
+from utils.search.searcher import BeamSearch, Sampling
 from utils.search.translator import Translator
 from utils.terminal.catalog import Catalog
 from utils.terminal.input import Ahead, Conversation, arriving_lines, count_lines, kept_history, paired
-from utils.terminal.option import SEARCH, search_configs
+from utils.terminal.option import SEARCH, Options, search_configs
 from utils.terminal.subtitles import Subtitles
 from utils.text.words import WordPair, Words
 
 LINES = [TEXT.src[0], "", TEXT.src[77], "寺", "  "]
 LINE, LONG = TEXT.src[0], "".join(TEXT.src[:8])
 
+CPU = torch.device("cpu")
 Command = Callable[..., Outcome]
 
 
@@ -64,7 +65,7 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 @pytest.fixture(scope="module")
 def expected(folder: Path) -> list[str]:
     """Translations of `LINES` by the run."""
-    return [t.text for t in load_run(folder, torch.device("cpu")).translator().translate(LINES)]
+    return [t.text for t in load_run(folder, CPU).translator().translate(LINES)]
 
 
 def as_file(lines: list[str]) -> str:
@@ -87,11 +88,6 @@ def test_a_text_or_a_line_of_standard_input_is_a_line_of_output(command: Command
     assert gc.isenabled()  # it paused for imports
 
 
-def test_what_is_before_a_wrong_line_is_translated(command: Command, expected: list[str]) -> None:
-    broken = command(stdin=as_file(LINES[:3]).encode() + b"\xff\n")
-    assert (broken.status, broken.out) == (2, as_file(expected[:3]))
-
-
 def test_what_a_pipe_gave_before_a_wrong_line_is_kept_and_a_file_is_checked_first(
     command: Command, expected: list[str], tmp_path: Path
 ) -> None:
@@ -101,30 +97,17 @@ def test_what_a_pipe_gave_before_a_wrong_line_is_kept_and_a_file_is_checked_firs
     assert not out.exists()
     kept = command("--output", out, stdin=wrong.read_bytes())
     assert f"save the file as UTF-8; what comes before it is in {out}" in kept.complaint
-    assert out.read_text(encoding="utf-8") == as_file(expected[:3])
+    assert out.read_text(encoding="utf-8") == command(stdin=wrong.read_bytes()).out == as_file(expected[:3])
 
 
-def test_a_line_is_handed_on_while_the_next_one_is_waited_for(
-    folder: Path, expected: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (there, mouth), (ear, back) = os.pipe(), os.pipe()
-    heard: list[str] = []
-
-    def converse() -> None:
-        with os.fdopen(mouth, "wb", buffering=0) as speak, os.fdopen(ear, encoding="utf-8") as listen:
-            for line in LINES:
-                speak.write(f"{line}\n".encode())
-                heard.append(listen.readline())
-
-    person = threading.Thread(target=converse)
-    person.start()
-    with os.fdopen(there, encoding="utf-8") as stdin, os.fdopen(back, "w", encoding="utf-8") as stdout:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        monkeypatch.setattr(sys, "stdout", stdout)
-        monkeypatch.setattr(sys, "argv", ["translate.py", "--run", str(folder)])
-        translate.main()
-    person.join()
-    assert heard == [line + "\n" for line in expected]
+def test_a_line_is_handed_on_while_the_next_one_is_waited_for(folder: Path, expected: list[str]) -> None:
+    command = [sys.executable, "translate.py", "--run", str(folder), "--device", "cpu", "--precision", "fp32"]
+    program = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
+    with program, cast(TextIO, program.stdin) as ear, cast(TextIO, program.stdout) as mouth:
+        for line, translation in zip(LINES, expected, strict=True):
+            print(line, file=ear, flush=True)
+            assert mouth.readline() == f"{translation}\n"
+    assert program.returncode == 0
 
 
 def test_of_very_many_lines_few_are_held() -> None:
@@ -137,13 +120,13 @@ def test_of_very_many_lines_few_are_held() -> None:
 
 
 @pytest.mark.parametrize("n_bytes", [1, 2**18])
-def test_lines_are_those_of_a_file(n_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("utils.terminal.input._MOST_BYTES", n_bytes)  # a line may come in many pieces
-    for content in ("", "a\nb\n", "a\nb", "\n\n", "a\u2028b\nc\x85\n"):
-        lines = [line.decode().removesuffix("\n") for line in BytesIO(content.encode())]
-        assert [line for chunk in arriving_lines(BytesIO(content.encode()), "a", 3) for line in chunk] == lines
-        (tmp_path / "a").write_bytes(content.encode())
-        assert count_lines(tmp_path / "a") == len(lines)
+@pytest.mark.parametrize("content", ["", "a\nb\n", "a\nb", "\n\n", "a\u2028b\nc\x85\n"])
+def test_lines_are_those_of_a_file(content: str, n_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("utils.terminal.input._MAX_BYTES", n_bytes)  # a line may come in many pieces
+    lines = [line.decode().removesuffix("\n") for line in BytesIO(content.encode())]
+    assert [line for chunk in arriving_lines(BytesIO(content.encode()), "a", 3) for line in chunk] == lines
+    (tmp_path / "a").write_bytes(content.encode())
+    assert count_lines(tmp_path / "a") == len(lines)
     os.mkfifo(tmp_path / "pipe")
     assert count_lines(tmp_path / "pipe") is None
 
@@ -187,30 +170,28 @@ def test_what_a_reader_must_know_is_said_with_its_line(command: Command) -> None
     assert last.startswith("2 more lines: left unch")
 
 
-@pytest.fixture
-def tokenized(folder: Path, tmp_path: Path) -> Path:
-    """The run, as if it had learned from tokenized text."""
-    shutil.copytree(folder, tmp_path / "tokenized")
+def test_a_run_of_tokenized_text_takes_plain_text_where_it_can_and_else_says_so_once(
+    command: Command, folder: Path, tmp_path: Path
+) -> None:
+    tokenized, remark = tmp_path / "tokenized", "this run learned from text where spaces separate all words and marks: "
+    shutil.copytree(folder, tokenized)
     config = TranslationConfig.load(folder / "config.yaml")
-    replace(config, data=replace(config.data, corpus="multi30k_tok")).save(tmp_path / "tokenized" / "config.yaml")
-    return tmp_path / "tokenized"
-
-
-def test_raw_text_for_a_run_of_tokenized_text_is_remarked_on_once(command: Command, tokenized: Path) -> None:
-    said = "this run learned from text where spaces separate all words and marks: "
+    replace(config, data=replace(config.data, corpus="multi30k_tok")).save(tokenized / "config.yaml")
     assert command(LINE).err == ""
-    assert command("--run", tokenized, stdin=as_file(TEXT.src[:12]).encode()).err.count(said) == 1
-    assert said not in command("寺 。", "--run", tokenized).err
-
-
-def test_a_run_of_tokenized_text_takes_and_gives_plain_text(command: Command, tokenized: Path) -> None:
+    assert command("--run", tokenized, stdin=as_file(TEXT.src[:12]).encode()).err.count(remark) == 1
+    assert remark not in command("寺 。", "--run", tokenized).err
     german, english = Words("de", {}, True, False, False), Words("en", {}, True, False, False)
     WordPair(german, english).save(tokenized)
-    plain = command("Tera, tera.", "--run", tokenized)
-    words = command("tera , tera .", "--run", tokenized, "--pre-tokenized")
+    plain, words, unread = (
+        command(*given, "--run", tokenized)
+        for given in (
+            ["Tera, tera."],
+            ["tera , tera .", "--pre-tokenized"],
+            ["Tera, tera.", "--pre-tokenized"],
+        )
+    )
     assert plain.err == words.err
     assert plain.out == english.join(words.out) + "\n" != words.out
-    unread = command("Tera, tera.", "--run", tokenized, "--pre-tokenized")
     assert unread.out != words.out
 
 
@@ -238,21 +219,20 @@ def test_a_text_has_the_tag_that_it_is_given(command: Command, tmp_path: Path, m
 
 
 def test_what_the_model_is_unsure_of_is_remarked_on(command: Command, folder: Path) -> None:
-    run = load_run(folder, torch.device("cpu"))
+    run = load_run(folder, CPU)
     inspector = Inspector(run.translator(precision="fp32"), [run.model])
-    found = inspector.translator.translate([LINE, LONG])
+    found = inspector.translator.translate([LINE, LONG, ""])
     assert len(found[1].pieces) > 1
-    for text, one, log_probs in zip((LINE, LONG), found, inspector.log_probs(found), strict=True):
+    assert found[2].perplexity == 1
+    for text, one, log_probs in zip((LINE, LONG), found[:2], inspector.log_probs(found)[:2], strict=True):
         assert one.perplexity == pytest.approx(math.exp(-sum(log_probs) / len(log_probs)), rel=1e-4)
         for bound, remark in (
             (one.perplexity * 0.99, "line 1: the model is unsure"),
             (one.perplexity * 1.01, ""),
             (0, ""),
         ):
-            said = command(text, "--max-perplexity", str(bound), "--precision", "fp32").err
-            assert said.startswith(remark)
-            assert bool(said) is bool(remark)
-    assert inspector.translator.translate([""])[0].perplexity == 1
+            said = command(text, "--max-perplexity", bound, "--precision", "fp32").err
+            assert said[: len(remark) or None] == remark
 
 
 def test_a_run_chosen_for_its_language_is_named_on_a_terminal_and_another_language_is_remarked_on(
@@ -305,8 +285,8 @@ def test_json_has_what_is_cheap_and_what_is_asked_for(command: Command, expected
     assert [(row["source"], row["translation"], set(row)) for row in plain] == [
         (line, text, cheap) for line, text in zip(LINES, expected, strict=True)
     ]
-    more = "--format", "jsonl", "--n-best", "2", "--log-probs", "--alignment"
-    rich = read_json(command(*more, stdin=as_file(LINES).encode()).out)
+    costly = "--format", "jsonl", "--n-best", "2", "--log-probs", "--alignment"
+    rich = read_json(command(*costly, stdin=as_file(LINES).encode()).out)
     for row, text in zip(rich, expected, strict=True):
         assert set(row) == cheap | {"n_best", "log_probs", "source_tokens", "alignment"}
         assert row["n_best"][0] == {key: row[key] for key in ("translation", "score", "tokens")}
@@ -388,23 +368,26 @@ def test_the_translation_whose_attention_is_drawn_is_the_one_that_is_asked_for(
 
 
 def test_the_search_is_that_of_the_run_until_told_otherwise(command: Command) -> None:
-    plain, *others = (
-        command(*TEXT.src[:4], "--n-best", "2", *how.split()).out
-        for how in ("", "--precision fp32 --beam 2", "--precision bf16", "--beam 6 --minimum-bayes-risk")
+    plain, same, *others = (
+        command(*TEXT.src[:4], "--n-best", "2", *options.split()).out
+        for options in ("", "--precision fp32 --beam 2", "--precision bf16", "--beam 6 --minimum-bayes-risk")
     )
-    assert plain == others[0]
+    assert plain == same
     assert len({plain, *others}) == 3
 
 
-def test_drawn_translations_are_those_of_their_seed_however_many_are_read_at_once(
+def test_drawn_translations_are_those_of_their_seed_and_number_however_many_are_read_at_once(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def drawn(*words: str) -> str:
-        return command("--sample", *words, stdin=as_file([LINE] * 3).encode()).out
+        return command("--sample", *words, stdin=as_file([LINE, LINE, LINE, LINE * 2]).encode()).out
 
     together = drawn()
     assert together == drawn("--seed", "1") != drawn("--seed", "2")
-    assert len(set(together.splitlines())) == 3
+    *lines, last = together.splitlines()
+    assert len(set(lines)) == 3
+    (first,) = command("--sample", LINE, LINE, LINE, LINE).out.splitlines()[3:]
+    assert last != f"{first} {first}"  # each sentence has draws of its own
     monkeypatch.setattr(translate, "LINES_AT_ONCE", 1000)
     assert drawn() == together
 
@@ -430,7 +413,8 @@ EVERY = (
     ],
 )
 def test_every_option_reaches_its_setting(words: str, search: SearchConfig, sampling: SamplingConfig | None) -> None:
-    assert search_configs(OWN, translate.build_parser().parse_args(words.split())) == (search, sampling)
+    options = Options.read(translate.build_parser().parse_args(words.split()))
+    assert search_configs(OWN, options) == (search, sampling)
     assert {*map(option_of, SEARCH)} == set(EVERY.split()[::2])
 
 
@@ -440,7 +424,7 @@ def test_every_option_reaches_its_setting(words: str, search: SearchConfig, samp
 @pytest.fixture
 def talk() -> Conversation:
     search = SearchConfig(beam_size=2, max_ratio=1.0, max_length=12)
-    return Conversation(Translator(translating(), tokenizers(), "en", search, 14, 48, torch.device("cpu")))
+    return Conversation(Translator(BeamSearch(translating(), CPU), tokenizers(), "en", search, 14, 48))
 
 
 def test_commands_change_what_is_answered(talk: Conversation) -> None:
@@ -455,7 +439,7 @@ def test_commands_change_what_is_answered(talk: Conversation) -> None:
     assert talk.answer(":beam 2") == ["n 2, beam 2, length_penalty 0.6"]  # a narrower beam shows fewer
     assert talk.answer(":n 1") == ["n 1, beam 2, length_penalty 0.6"]
     assert talk.answer("😀") == ["😀", "(no part of it is in the vocabulary; left unchanged)"]
-    talk.translator.sampling = SamplingConfig(2)
+    talk.translator.searcher = Sampling(translating(), CPU, SamplingConfig(2))
     talk.answer(":n 5")
     assert talk.translator.sampling == SamplingConfig(5)
     assert talk.answer(":help")[0].startswith("  :n N ")
@@ -464,20 +448,21 @@ def test_commands_change_what_is_answered(talk: Conversation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
+    ("command", "reason"),
     [
-        (":n 0", ":n 0: give 1 to 1,000"),
-        (":n 2000", ":n 2000: give 1 to 1,000"),
-        (":beam", ":beam has no value: see :help"),
-        (":beam wide", ":beam wide: give a whole number"),
-        (":length_penalty 99", ":length_penalty 99.0: give -10 to 10"),
-        (":bem 3", "unknown command :bem: see :help"),
+        (":n 0", ": give 1 to 1,000"),
+        (":n 2000", ": give 1 to 1,000"),
+        (":beam", " has no value: see :help"),
+        (":beam wide", ": give a whole number"),
+        (":length_penalty 99.0", ": give -10 to 10"),
     ],
 )
-def test_a_command_that_cannot_be_obeyed_changes_nothing(talk: Conversation, command: str, message: str) -> None:
+def test_a_command_that_cannot_be_obeyed_changes_nothing(talk: Conversation, command: str, reason: str) -> None:
     before = talk.settings()
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(ValueError, match=re.escape(command + reason)):
         talk.answer(command)
+    with pytest.raises(ValueError, match="unknown command :bem: see :help"):
+        talk.answer(":bem 3")
     assert talk.settings() == before
 
 
@@ -697,11 +682,8 @@ def test_what_is_no_message_is_refused_with_its_line(command: Command, tmp_path:
     messages = tmp_path / "a.po"
     for wrong in ('msgstr ""', "msgid x", 'msgid "x"\nmsgid "y"', '"'):
         messages.write_text(f'msgid "x"\nmsgstr ""\n\n{wrong}\n')
-        line = wrong.split("\n")[0][:40]
-        assert (
-            f"a.po, line 4: {line!r} belongs to no message: msgid, then msgstr"
-            in command("--input", messages).complaint
-        )
+        said = f"a.po, line 4: {wrong.split(chr(10))[0]!r} belongs to no message: msgid, then msgstr"
+        assert said in command("--input", messages).complaint
     previous = '#, c-format\n#| msgid "Old"\n'
     messages.write_text(f'{previous}msgid "{LINES[0].strip()}"\nmsgstr ""\n')
     assert command("--input", messages).out.startswith('#, c-format\n#, fuzzy\n#| msgid "Old"\nmsgid "')

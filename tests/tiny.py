@@ -29,8 +29,8 @@ from utils.dataset.labelled import LabelNames
 from utils.dataset.text import ParallelFiles, ParallelText
 from utils.load import Labelling
 from utils.run import WEIGHTS, create_run
-from utils.search.request import Request
 from utils.search.sampling import greedy_search
+from utils.search.searcher import Request
 from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, train_tokenizers
 from utils.training.checkpoint import write_weights
 from utils.training.schedule import Rank

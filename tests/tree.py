@@ -12,7 +12,7 @@ from torch import Tensor
 from config.search import Bounds, Hypothesis, SearchConfig
 from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from utils.search.glossary import Wanted
-from utils.search.request import Request
+from utils.search.searcher import Request
 
 Ids = tuple[int, ...]
 

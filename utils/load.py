@@ -34,6 +34,7 @@ from utils.dataset.labelled import LabelNames
 from utils.device import packing, pick_device, require_precision
 from utils.run import CONFIG, WEIGHTS, find_run, read_config
 from utils.search.constraint import Ensemble, Searchable
+from utils.search.searcher import BeamSearch, Sampling
 from utils.search.translator import Translator
 from utils.text.tokenizer import Tokenizer, TokenizerPair, every_token, load_tokenizers
 from utils.text.words import plain_text
@@ -131,7 +132,6 @@ def build_translator(
     runs: Sequence[Run],
     search: SearchConfig | None = None,
     sampling: SamplingConfig | None = None,
-    minimum_bayes_risk: bool = False,
     precision: InferencePrecision = "auto",
     thorough: bool = False,
 ) -> Translator:
@@ -140,7 +140,6 @@ def build_translator(
     Args:
         search: None: the settings of the first, which also has the languages.
         sampling: if given, draw translations instead of searching.
-        minimum_bayes_risk: order candidates by how much they agree.
         precision: of the matrix products; auto: what is fast here, whatever the runs were trained in; int8: of linear
             layers, all else in single precision.
         thorough: as for `stepwise`.
@@ -161,15 +160,12 @@ def build_translator(
     models = [stepwise(run.model, *packing(precision, device, run.config.model.d_model), thorough) for run in runs]
     model: Searchable[Any] = models[0] if len(models) == 1 else Ensemble(models)
     return Translator(
-        model,
+        BeamSearch(model, device) if sampling is None else Sampling(model, device, sampling),
         first.tokenizers,
         first.config.data.tgt_lang,
         search or first.config.search,
         min(run.window for run in runs),
         min(run.config.model.max_length for run in runs),
-        device,
-        sampling,
-        minimum_bayes_risk,
     )
 
 

@@ -29,7 +29,7 @@ from utils.search.forced import (
     row_entropy,
     token_log_probs,
 )
-from utils.search.request import Ids
+from utils.search.searcher import Ids
 from utils.text.tokenizer import Tokenizer
 from utils.text.words import Words
 from utils.visualize.curve import drawing, sheet

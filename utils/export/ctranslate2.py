@@ -4,27 +4,24 @@
 """
 
 import shutil
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import cast
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from config.data import primary_language
 from const.corpora import VERSION
 from const.token import BOS, EOS, EOS_ID, UNK
-from layers.decoder_block import DecoderBlock
-from layers.encoder_block import EncoderBlock
 from layers.positional_encoding import LearnedPositionalEncoding, SinusoidalPositionalEncoding, sinusoid
 from models.transformer import Transformer
 from utils.command import needing_group, page_template
 from utils.export import CARD, COMPARED, EXPORTED, refuse_difference
-from utils.export.engine import CTranslate2Model, TranslatorSettings
+from utils.export.engine import CTranslate2Search, TranslatorSettings
 from utils.file import read_json, write_json, write_text
 from utils.load import Run
 from utils.search.forced import token_log_probs
@@ -36,9 +33,29 @@ with needing_group("export"):
     from ctranslate2.specs import common_spec, model_spec, transformer_spec  # with torch
 
 QUANTIZATIONS: tuple[str, ...] = model_spec.ACCEPTED_MODEL_TYPES  # int8, float16 ...; float32 leaves weights unchanged
+_MODULE: dict[str, tuple[str, ...]] = {  # theirs: ours, of which several are concatenated along their rows
+    "encoder/embeddings_0": ("src_embedding",),
+    "encoder/layer_norm": ("encoder_norm",),
+    "decoder/embeddings": ("tgt_embedding",),
+    "decoder/layer_norm": ("decoder_norm",),
+    "decoder/projection": ("output",),
+}
+_IN_BLOCK = {
+    "self_attention/linear_0": ("self_attention.query", "self_attention.key_value"),
+    "self_attention/linear_1": ("self_attention.output",),
+    "self_attention/layer_norm": ("around_self.norm",),
+    "attention/linear_0": ("cross_attention.query",),
+    "attention/linear_1": ("cross_attention.key_value",),
+    "attention/linear_2": ("cross_attention.output",),
+    "attention/layer_norm": ("around_cross.norm",),
+    "ffn/linear_0": ("feed_forward.widen",),
+    "ffn/linear_0_noact": ("feed_forward.value",),  # of a gate, the second half of `widen`
+    "ffn/linear_1": ("feed_forward.narrow",),
+    "ffn/layer_norm": ("around_feed.norm",),
+}
 _ACTIVATION = {name: common_spec.Activation[name.upper()] for name in ("relu", "gelu", "swish")}
-_POSITIONS = "sinusoidal", "learned", "rotary"
 _ACTIVATION["swiglu"] = _ACTIVATION["swish"]  # and a gate
+_POSITIONS = "sinusoidal", "learned", "rotary"
 
 
 def write_translator(run: Run, folder: Path, quantization: str | None) -> None:
@@ -92,13 +109,13 @@ def _refuse_difference(model: Transformer, tokenizers: TokenizerPair, folder: Pa
     source, target = ([i % (len(side) - first) + first for i in range(n)] for side in tokenizers)
     (expected,) = token_log_probs(model, [source], [target])
     refuse_difference(
-        "CTranslate2", expected, lambda: CTranslate2Model(folder, tokenizers, "cpu").log_probs([source], [target])[0]
+        "CTranslate2", expected, lambda: CTranslate2Search(folder, tokenizers, "cpu").log_probs([source], [target])[0]
     )
 
 
 def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
     """Return the network's weights under the names of CTranslate2."""
-    config, array = model.config, _Arrays(model)
+    config = model.config
     if model.bert is not None:
         raise ValueError(
             "CTranslate2 does not support a BERT as encoder: export to safetensors, or export a run trained without "
@@ -127,79 +144,38 @@ def _specification(model: Transformer) -> transformer_spec.TransformerSpec:
         transformer_spec.TransformerEncoderSpec(config.n_encoder_layers, **shape),
         transformer_spec.TransformerDecoderSpec(config.n_decoder_layers, **shape),
     )
-    sides = (
-        (spec.encoder, spec.encoder.embeddings[0], model.src_embedding, model.src_positions, model.encoder_norm),
-        (spec.decoder, spec.decoder.embeddings, model.tgt_embedding, model.tgt_positions, model.decoder_norm),
-    )
-    for side, embedding, tokens, positions, norm in sides:
-        embedding.weight = array(tokens.weight)
-        if config.positions != "rotary":
-            table = positions.table.weight if isinstance(positions, LearnedPositionalEncoding) else positions.table
-            side.position_encodings.encodings = array(cast(Tensor, table))
-        if not isinstance(norm, nn.Identity):
-            _set_norm(array, side.layer_norm, norm)
-    for theirs, ours in zip(spec.encoder.layer, cast(Sequence[EncoderBlock], model.encoder), strict=True):
-        _set_block(array, theirs, ours)
-    for theirs, block in zip(spec.decoder.layer, cast(Sequence[DecoderBlock], model.decoder), strict=True):
-        _set_block(array, theirs, block)
-        cross = block.cross_attention
-        _set_linears(array, theirs.attention.linear, (cross.query,), (cross.key_value,), (cross.output,))
-        _set_norm(array, theirs.attention.layer_norm, block.around_cross.norm)
-    _set_linears(array, [spec.decoder.projection], (model.output,))
-    if unused := array.unused():
-        raise ValueError(f"CTranslate2 has no place for {unused[0]} of this network: export to safetensors")
+    left = model.state_dict()
+    if config.activation == "swiglu":
+        for name in [name for name in left if ".feed_forward.widen." in name]:
+            left[name], left[name.replace("widen", "value")] = left[name].chunk(2)
+    places = dict(_MODULE)
+    for side, n_layers in (("encoder", config.n_encoder_layers), ("decoder", config.n_decoder_layers)):
+        for i in range(n_layers):
+            for theirs, ours in _IN_BLOCK.items():
+                places[f"{side}/layer_{i}/{theirs}"] = tuple(f"{side}.{i}.{name}" for name in ours)
+    for theirs, ours in places.items():
+        for parameter, of_norm in (("weight", "gamma"), ("bias", "beta")):
+            names = [f"{name}.{parameter}" for name in ours]
+            if left.keys() >= {*names}:
+                array = _array(torch.cat([left.pop(name) for name in names]))
+                setattr(model_spec.index_spec(spec, theirs), of_norm if theirs.endswith("norm") else parameter, array)
+    if config.positions != "rotary":
+        for side_spec, side, positions in (
+            (spec.encoder, "src", model.src_positions),
+            (spec.decoder, "tgt", model.tgt_positions),
+        ):
+            table = left.pop(f"{side}_positions.table.weight", positions.table)
+            side_spec.position_encodings.encodings = _array(table)
+    if left:
+        raise ValueError(f"CTranslate2 has no place for {next(iter(left))} of this network: export to safetensors")
     spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = BOS, EOS, UNK
     spec.config.layer_norm_epsilon = 1e-5  # of every norm; by default that of an RMSNorm is another
     spec.config.decoder_start_token, spec.config.add_source_eos = BOS, True
     return spec
 
 
-class _Arrays:
-    """Makes arrays of a network's weights, and remembers which it has not been given."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._names = {parameter: name for name, parameter in model.named_parameters()}
-
-    def __call__(self, *tensors: Tensor) -> NDArray[np.float32]:
-        """Concatenate tensors along their rows."""
-        for tensor in tensors:
-            self._names.pop(cast(nn.Parameter, tensor), None)
-        return np.concatenate([tensor.detach().float().cpu().numpy() for tensor in tensors])
-
-    def unused(self) -> list[str]:
-        """Return the names of weights that no array was made of."""
-        return list(self._names.values())
-
-
-def _set_norm(array: _Arrays, theirs: common_spec.LayerNormSpec, ours: nn.LayerNorm | nn.RMSNorm) -> None:
-    theirs.gamma = array(ours.weight)
-    if isinstance(ours, nn.LayerNorm):
-        theirs.beta = array(ours.bias)
-
-
-def _set_linears(array: _Arrays, theirs: Sequence[common_spec.LinearSpec], *ours: Sequence[nn.Linear]) -> None:
-    """Merge several linear layers of ours into each of theirs."""
-    for spec, linears in zip(theirs, ours, strict=True):
-        spec.weight = array(*(linear.weight for linear in linears))
-        if all(linear.bias is not None for linear in linears):
-            spec.bias = array(*(linear.bias for linear in linears))
-
-
-def _set_block(
-    array: _Arrays,
-    theirs: transformer_spec.TransformerEncoderLayerSpec | transformer_spec.TransformerDecoderLayerSpec,
-    ours: EncoderBlock | DecoderBlock,
-) -> None:
-    """Set what the blocks of both sides have."""
-    attention, feed = ours.self_attention, ours.feed_forward
-    _set_linears(array, theirs.self_attention.linear, (attention.query, attention.key_value), (attention.output,))
-    _set_norm(array, theirs.self_attention.layer_norm, ours.around_self.norm)
-    _set_linears(array, [theirs.ffn.linear_1], (feed.narrow,))
-    weights, biases = (np.split(array(part), feed.n_wide) for part in (feed.widen.weight, feed.widen.bias))
-    wide = [theirs.ffn.linear_0, *([theirs.ffn.linear_0_noact] if feed.n_wide > 1 else [])]
-    for spec, weight, bias in zip(wide, weights, biases, strict=True):
-        spec.weight, spec.bias = weight, bias
-    _set_norm(array, theirs.ffn.layer_norm, ours.around_feed.norm)
+def _array(tensor: Tensor) -> NDArray[np.float32]:
+    return tensor.detach().float().cpu().numpy()
 
 
 # A package of Argos Translate is a zip of one folder: `metadata.json`, `sentencepiece.model` for both languages, the
@@ -216,8 +192,14 @@ def write_argos(run: Run, path: Path, quantization: str | None) -> None:
             positions.table = sinusoid(_LONGEST, model.config.d_model)
     codes = [primary_language(code) for code in run.config.data.languages]
     names = [language_name(code) for code in codes]
-    about = {"package_version": VERSION, "argos_version": "1.5"}  # the version that its own trainer writes
-    metadata = about | {"from_code": codes[0], "from_name": names[0], "to_code": codes[1], "to_name": names[1]}
+    metadata = {
+        "package_version": VERSION,
+        "argos_version": "1.5",  # which its own trainer writes
+        "from_code": codes[0],
+        "from_name": names[0],
+        "to_code": codes[1],
+        "to_name": names[1],
+    }
     card = f"# {name}\n\n{names[0]} → {names[1]}, trained from scratch with Miyako, version {VERSION}.\n"
     with TemporaryDirectory() as temporary, ZipFile(path, "w", ZIP_DEFLATED) as package:
         folder = Path(temporary) / name

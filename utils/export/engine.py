@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
 from config.reader import read, settings_from_file, without_removed
 from config.search import Bounds, Hypothesis, SearchConfig
@@ -12,7 +11,7 @@ from const.token import BOS, EOS, PAD, UNK
 from utils.command import needing_group
 from utils.export import EXPORTED
 from utils.search.inspection import Inspector
-from utils.search.request import Ids, Request
+from utils.search.searcher import Ids, Request
 from utils.search.translator import Translator
 from utils.text.tokenizer import TokenizerPair, every_token, load_tokenizers
 from utils.text.words import plain_text
@@ -48,17 +47,19 @@ class TranslatorSettings:
         return read(cls, without_removed(settings_from_file(folder / EXPORTED)))  # JSON is YAML, too
 
 
-_Found = list[tuple[Sequence[str], float]]  # tokens, </s> included unless the length limit was reached; and the score
+_Output = list[tuple[Sequence[str], float]]  # tokens, </s> included unless the length limit was reached; and the score
 
 
-class CTranslate2Model:
-    """The network of an exported folder.
+class CTranslate2Search:
+    """Searches with the network of an exported folder.
 
     CTranslate2 redistributes the probability of ruled-out tokens (<unk>, and </s> before the shortest length) among
     the rest, whereas our search drops it. The scores of its hypotheses are therefore a little higher than ours.
 
     A precision of auto is that of the exported weights, or the nearest that the device supports.
     """
+
+    tokens_per_batch = 8192
 
     def __init__(
         self, folder: Path, tokenizers: TokenizerPair, device: Device, precision: InferencePrecision = "auto"
@@ -80,31 +81,31 @@ class CTranslate2Model:
         self._src, self._tgt = (every_token(tokenizer) for tokenizer in tokenizers)
         self._ids = {token: i for i, token in enumerate(self._tgt)}
 
-    def search(self, requests: Sequence[Request], config: SearchConfig) -> list[list[Hypothesis]]:
-        """Translate a batch like `beam_search`; return at most `beam_size` hypotheses for each request, best first.
+    def __call__(
+        self, requests: Sequence[Request], config: SearchConfig, _n_best: int | None = None
+    ) -> list[list[Hypothesis]]:
+        """Return at most `beam_size` hypotheses for each request, best first.
 
         Its beam search stops by another rule than ours, after enough finished translations, which are then ranked by
         our penalty.
         """
         # It has one length limit per call: what exceeds its own limit is translated again.
-        widest: dict[int, int] = {}
-        for one in requests:
-            widest[one.bounds.min_length] = max(one.most, widest.get(one.bounds.min_length, 0))
-        limits = {i: Bounds(one.bounds.min_length, widest[one.bounds.min_length]) for i, one in enumerate(requests)}
-        found = self._translate(requests, limits, config)
+        bounds = [Bounds(request.bounds.min_length, request.max_length) for request in requests]
+        widest = {limit.min_length: limit for limit in sorted(bounds)}
+        outputs = self._translate(requests, {row: widest[own.min_length] for row, own in enumerate(bounds)}, config)
         beyond = {
-            i: Bounds(requests[i].bounds.min_length, requests[i].most)
-            for i, each in found.items()
-            if any(len(tokens) > requests[i].most for tokens, _ in each)
+            row: bounds[row]
+            for row, of_request in outputs.items()
+            if any(len(tokens) > bounds[row].max_length for tokens, _ in of_request)
         }
-        found |= self._translate(requests, beyond, config)
-        return self._hypotheses(requests, found, config)
+        outputs |= self._translate(requests, beyond, config)
+        return self._hypotheses(requests, outputs, config)
 
     def _translate(
         self, requests: Sequence[Request], limits: Mapping[int, Bounds], config: SearchConfig
-    ) -> dict[int, _Found]:
+    ) -> dict[int, _Output]:
         """Translate some rows of a batch, those with equal limits together."""
-        found: dict[int, _Found] = {}
+        outputs: dict[int, _Output] = {}
         for bounds in set(limits.values()):
             rows = [row for row, limit in limits.items() if limit == bounds]
             results = self._translator.translate_batch(
@@ -123,11 +124,11 @@ class CTranslate2Model:
                 return_scores=True,
             )
             for row, result in zip(rows, results, strict=True):
-                found[row] = list(zip(result.hypotheses, result.scores, strict=True))
-        return found
+                outputs[row] = list(zip(result.hypotheses, result.scores, strict=True))
+        return outputs
 
     def _hypotheses(
-        self, requests: Sequence[Request], found: Mapping[int, _Found], config: SearchConfig
+        self, requests: Sequence[Request], outputs: Mapping[int, _Output], config: SearchConfig
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses with our length penalty, ordered by it.
 
@@ -136,8 +137,9 @@ class CTranslate2Model:
         """
         log_probs: dict[tuple[int, tuple[int, ...]], float | None] = {}
         for row, request in enumerate(requests):
-            for tokens, score in sorted(found[row], key=lambda one: one[0][-1] != EOS):  # first what ended by itself
-                ids = tuple(self._ids[token] for token in tokens if token != EOS)[: request.most - 1]
+            ended_first = sorted(outputs[row], key=lambda output: output[0][-1] != EOS)
+            for tokens, score in ended_first:
+                ids = tuple(self._ids[token] for token in tokens if token != EOS)[: request.max_length - 1]
                 is_sure = tokens[-1] == EOS and not request.prefix
                 log_probs.setdefault((row, ids), score * len(tokens) ** config.length_penalty if is_sure else None)
         unsure = [key for key, log_prob in log_probs.items() if log_prob is None]
@@ -145,38 +147,19 @@ class CTranslate2Model:
         hypotheses: list[list[Hypothesis]] = [[] for _ in requests]
         for (row, ids), log_prob in (log_probs | dict(zip(unsure, map(sum, scored), strict=True))).items():
             hypotheses[row].append(Hypothesis([*ids], (log_prob or 0.0) / config.penalty(len(ids) + 1)))
-        return [sorted(each, key=lambda one: -one.score)[: config.beam_size] for each in hypotheses]
+        by_score = (sorted(of_row, key=lambda hypothesis: -hypothesis.score) for of_row in hypotheses)
+        return [best_first[: config.beam_size] for best_first in by_score]
 
     def log_probs(self, sources: Ids, targets: Ids) -> list[list[float]]:
         """Return the log-probability of each token of given translations, the final </s> included."""
-        found = self._translator.score_batch(
+        scored = self._translator.score_batch(
             [[self._src[i] for i in source] for source in sources],
             [[self._tgt[i] for i in target] for target in targets],
             max_batch_size=_TOKENS_PER_BATCH,
             batch_type="tokens",
             max_input_length=0,
         )
-        return [scored.log_probs for scored in found]
-
-
-class CTranslate2Translator(Translator):
-    """Translates with an exported model, without sampling or attention: only the search is CTranslate2's."""
-
-    tokens_per_batch = 8192
-
-    def _search(self, requests: Sequence[Request], _n_best: int | None) -> list[list[Hypothesis]]:
-        """Search a batch; return all hypotheses that the beam has found, without sampling."""
-        return cast(CTranslate2Model, self.model).search(requests, self.search)
-
-
-class CTranslate2Inspector(Inspector):
-    """Tells how likely an exported model finds translations; it has no attention weights."""
-
-    def __init__(self, translator: CTranslate2Translator) -> None:
-        super().__init__(translator, ())
-
-    def _log_probs(self, sources: Ids, targets: Ids) -> list[list[float]]:
-        return cast(CTranslate2Model, self.translator.model).log_probs(sources, targets)
+        return [result.log_probs for result in scored]
 
 
 def load_exported(
@@ -184,14 +167,13 @@ def load_exported(
     device: Device,
     search: SearchConfig | None = None,
     precision: InferencePrecision = "auto",
-    minimum_bayes_risk: bool = False,
     plain: bool = False,
     tag: str | None = None,
-) -> CTranslate2Translator:
+) -> Inspector:
     """Read an exported translator; search settings are its own if not given; `plain` and `tag` as of `load_run`."""
     settings, tokenizers = TranslatorSettings.load(folder), load_tokenizers(folder, tag)
     tokenizers = plain_text(tokenizers, folder) if plain else tokenizers
-    model: Any = CTranslate2Model(folder, tokenizers, device, precision)  # which has no single steps
-    no_tensors: Any = None  # that would have to be on its device
-    how = search or settings.search, settings.window, settings.longest, no_tensors, None, minimum_bayes_risk
-    return CTranslate2Translator(model, tokenizers, settings.tgt_lang, *how)
+    searcher = CTranslate2Search(folder, tokenizers, device, precision)
+    search = search or settings.search
+    translator = Translator(searcher, tokenizers, settings.tgt_lang, search, settings.window, settings.longest)
+    return Inspector(translator, score=searcher.log_probs)

@@ -90,7 +90,8 @@ class WordPieceTokenizer:
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Join words by spaces; [PAD], [CLS] and [SEP] are left out."""
         silent = (self.pad_id, self.cls_id, self.sep_id)
-        return [" ".join(self.tokens([i for i in one if i not in silent])).replace(" ##", "") for one in ids]
+        texts = [" ".join(self.tokens([i for i in of_text if i not in silent])) for of_text in ids]
+        return [text.replace(" ##", "") for text in texts]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the pieces."""
@@ -130,8 +131,9 @@ def load_theirs(model: nn.Module, theirs: Mapping[str, Tensor]) -> tuple[str, ..
     state = model.state_dict()
     # the tied matrix is often stored only once
     sources = {ours: _sources(ours) for ours in state if ours != "head.output.weight"}
-    found = [ours for ours, names in sources.items() if not theirs.keys().isdisjoint(names)]
-    missing = tuple(head for head in HEADS if hasattr(model, head) and not any(ours.startswith(head) for ours in found))
+    present = [ours for ours, names in sources.items() if not theirs.keys().isdisjoint(names)]
+    heads = [head for head in HEADS if hasattr(model, head)]
+    missing = tuple(head for head in heads if not any(ours.startswith(head) for ours in present))
     loaded = {}
     for ours, names in sources.items():
         if ours.startswith(missing):
@@ -153,51 +155,54 @@ def load_theirs(model: nn.Module, theirs: Mapping[str, Tensor]) -> tuple[str, ..
 
 def _sources(ours: str) -> tuple[str, ...]:
     """Return their names for one weight of ours."""
-    module, _, kind = ours.rpartition(".")
+    module, _, parameter = ours.rpartition(".")
     if module in _MODULE:
-        return (f"{_MODULE[module]}.{kind}",)
+        return (f"{_MODULE[module]}.{parameter}",)
     number, _, part = module.removeprefix("bert.encoder.").partition(".")
-    return tuple(f"encoder.layer.{number}.{name}.{kind}" for name in _IN_BLOCK[part])
+    return tuple(f"encoder.layer.{number}.{name}.{parameter}" for name in _IN_BLOCK[part])
 
 
 def _current(name: str) -> str:
     """Return their name as it is today, and in a model without heads."""
-    module, _, kind = name.removeprefix("bert.").rpartition(".")
+    module, _, parameter = name.removeprefix("bert.").rpartition(".")
     module = "cls.predictions.decoder" if module == "cls.predictions" else module
-    return f"{module}.{_OLD_NAME.get(kind, kind)}"
+    return f"{module}.{_OLD_NAME.get(parameter, parameter)}"
 
 
 def _config(path: Path) -> BertConfig:
     expected = {"model_type": ("bert",), "position_embedding_type": ("absolute", None), "is_decoder": (False, None)}
-    found = _settings(path, expected | {"hidden_act": (*_ACTIVATION, None)})
-    settings = {ours: found[theirs] for theirs, ours in _SETTING.items() if theirs in found}
+    written = _settings(path, expected | {"hidden_act": (*_ACTIVATION, None)})
+    settings = {ours: written[theirs] for theirs, ours in _SETTING.items() if theirs in written}
     for name, value in settings.items():
         if not isinstance(value, int | float):
             raise ValueError(f"{path} says {name}={value}: it must be a number")
         settings[name] = type(getattr(BertConfig(), name))(value)
-    return BertConfig(activation=_ACTIVATION[found.get("hidden_act") or "gelu"], **settings)
+    return BertConfig(activation=_ACTIVATION[written.get("hidden_act") or "gelu"], **settings)
 
 
 def _tokenizer(folder: Path) -> WordPieceTokenizer:
     expected = {"tokenizer_class": ("BertTokenizer", "BertTokenizerFast", None), "do_basic_tokenize": (True, None)}
-    found = _settings(folder / TOKENIZER_CONFIG, expected) if (folder / TOKENIZER_CONFIG).is_file() else {}
-    lowercase = bool(found.get("do_lower_case", True))
+    path, vocabulary = folder / TOKENIZER_CONFIG, folder / VOCABULARY
+    settings = _settings(path, expected) if path.is_file() else {}
     try:
-        text = (folder / VOCABULARY).read_text(encoding="utf-8")
+        text = vocabulary.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{folder / VOCABULARY} is not UTF-8 text ({error})") from error
-    # not splitlines, which also splits at characters that a vocabulary may have as pieces
-    pieces, chinese = text.removesuffix("\n").split("\n"), bool(found.get("tokenize_chinese_chars", True))
-    return WordPieceTokenizer(pieces, lowercase, found.get("strip_accents"), chinese)
+        raise ValueError(f"{vocabulary} is not UTF-8 text ({error})") from error
+    return WordPieceTokenizer(
+        text.removesuffix("\n").split("\n"),  # not splitlines: pieces may have other characters that it splits at
+        lowercase=bool(settings.get("do_lower_case", True)),
+        strip_accents=settings.get("strip_accents"),
+        split_chinese=bool(settings.get("tokenize_chinese_chars", True)),
+    )
 
 
 def _settings(path: Path, expected: Mapping[str, Sequence[object]]) -> dict[str, Any]:
     """Read settings, and refuse those that are not as expected."""
-    found = read_json(path)
-    if not isinstance(found, dict):
+    settings = read_json(path)
+    if not isinstance(settings, dict):
         raise ValueError(f"{path} holds no settings: a JSON object is expected")
     for name, values in expected.items():
-        if found.get(name) not in values:
-            given = ", ".join(str(one) for one in values if one is not None)
-            raise ValueError(f"{path} says {name}={found.get(name)}: only {given} can be read")
-    return found
+        if settings.get(name) not in values:
+            given = ", ".join(str(value) for value in values if value is not None)
+            raise ValueError(f"{path} says {name}={settings.get(name)}: only {given} can be read")
+    return settings

@@ -46,12 +46,13 @@ def write_pegasus(run: Run, folder: Path) -> None:
     """Write into an existing empty folder what `AutoModelForSeq2SeqLM` and `AutoTokenizer` load."""
     model, tokenizer, search = run.transformer, _representable(run), run.config.search
     c, name = model.config, run.folder.resolve().name
-    kind, architecture = ("pegasus", "PegasusForConditionalGeneration") if c.norm_first else ("marian", "MarianMTModel")
+    pegasus, marian = ("pegasus", "PegasusForConditionalGeneration"), ("marian", "MarianMTModel")
+    model_type, architecture = pegasus if c.norm_first else marian
     ids = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "decoder_start": BOS_ID, "forced_eos": EOS_ID}
     special = {f"{name}_token_id": i for name, i in ids.items()}
     settings = {
         "architectures": [architecture],
-        "model_type": kind,
+        "model_type": model_type,
         "vocab_size": len(tokenizer),
         "d_model": c.d_model,
         "encoder_layers": c.n_encoder_layers,
@@ -127,17 +128,17 @@ def _weights(model: Transformer) -> Iterator[tuple[str, Tensor]]:
     for side in ("encoder", "decoder"):  # Pegasus reads them as weights
         yield f"model.{side}.embed_positions.weight", sinusoid(c.max_length, c.d_model)[:, order]
     for name, tensor in model.state_dict().items():
-        module, _, kind = name.rpartition(".")
+        module, _, parameter = name.rpartition(".")
         if module in ("src_embedding", "output"):
             continue
         if module in _MODULE:
-            names = [f"model.{_MODULE[module]}.{kind}"]
+            names = [f"model.{_MODULE[module]}.{parameter}"]
         else:
             side, _, place = module.partition(".")
             number, _, part = place.partition(".")
             if part not in _IN_BLOCK:
                 raise ValueError(f"Pegasus and Marian have no place for {name} of this network: give --to safetensors")
-            names = [f"model.{side}.layers.{number}.{each}.{kind}" for each in _IN_BLOCK[part]]
+            names = [f"model.{side}.layers.{number}.{theirs}.{parameter}" for theirs in _IN_BLOCK[part]]
         tensor = tensor[order] if module.endswith(_WRITES) else tensor[..., order] if tensor.ndim == 2 else tensor
         yield from zip(names, tensor.chunk(len(names)), strict=True)
 

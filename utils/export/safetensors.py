@@ -122,8 +122,8 @@ def write_run(folder: Path, draft: Path) -> None:
     write_weights(read_weights(weights), draft / WEIGHTS, read_rank(weights), n_averaged, in_int8=True)
     samples = [Sample(**sample) for sample in result.get("samples", [])]
     translator = load_run(draft).translator(precision="fp32")
-    found = translator.translate([sample.source for sample in samples])
-    samples = [sample._replace(translation=one.text) for sample, one in zip(samples, found, strict=True)]
+    translations = translator.translate([sample.source for sample in samples])
+    samples = [sample._replace(translation=new.text) for sample, new in zip(samples, translations, strict=True)]
     write_json(draft / run_folder.TEST, result | {"samples": [sample._asdict() for sample in samples]})
     card = page_template(Path(__file__).with_name("run.md")).render(
         name=config.name,

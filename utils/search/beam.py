@@ -15,7 +15,7 @@ from const.token import BOS_ID, EOS_ID, PAD_ID
 from utils.dataset.batch import padded
 from utils.search.constraint import NEVER, NO_NUMBERS, Constraint, Searchable, StateT, next_log_probs
 from utils.search.glossary import Progress, Wanted
-from utils.search.request import Request
+from utils.search.searcher import Request
 
 _CHUNK = 64
 _FEW = 2**14  # numbers; for fewer, topk is faster than any detour
@@ -55,18 +55,18 @@ def beam_search(
         n_best: how many must be the best that this beam can find; the fewer, the sooner it is done. None: all W.
         on_step: called with what each step chose among; its tensors change in the next step.
     """
-    wanted = [one.wanted for one in requests if one.wanted is not None]
+    wanted = [request.wanted for request in requests if request.wanted is not None]
     banks = _Banks(wanted, config.beam_size) if wanted else None
     width = config.beam_size if banks is None else banks.width
     n_wanted = width if n_best is None else min(n_best, width)
     constraint = Constraint(requests, device, config.no_repeat_ngram)
     penalties = torch.tensor([config.penalty(length) for length in range(1, constraint.longest + 1)], device=device)
-    last_penalty = penalties[constraint.most - 1]
+    last_penalty = penalties[constraint.max_length - 1]
     n = len(requests)
-    found: list[list[Hypothesis]] = [[] for _ in requests]
+    hypotheses: list[list[Hypothesis]] = [[] for _ in requests]
     alive, over = torch.arange(n, device=device), torch.zeros(n, dtype=torch.bool, device=device)
     finished = _Finished(n, width, constraint.longest, device)
-    state = model.start(padded([one.source for one in requests]).to(device))
+    state = model.start(padded([request.source for request in requests]).to(device))
     tokens = torch.full((n,), BOS_ID, device=device)
     ids = torch.full((n, 1, constraint.longest), PAD_ID, device=device)
     scores = torch.zeros(n, 1, device=device)
@@ -81,7 +81,7 @@ def beam_search(
         if banks is None:
             scores, places = largest(total.flatten(1), min(width, total[0].numel()))
         else:
-            must_end = (constraint.most <= t + 1) & (finished.scores[:, 0] == NEVER)
+            must_end = (constraint.max_length <= t + 1) & (finished.scores[:, 0] == NEVER)
             scores, places, ends = banks.choose(total, ends, must_end)
         if missing := width - scores.size(1):  # fillers that can never win
             scores, places = pad(scores, (0, missing), value=NEVER), pad(places, (0, missing))
@@ -99,12 +99,12 @@ def beam_search(
         hope = scores[:, 0] / torch.maximum(penalties[min(t + 1, len(penalties) - 1)], last_penalty)
         if on_step is not None:
             on_step(BeamStep(total, ends, ended, scores, rows, chosen, hope))
-        done = ~over & ((finished.scores[:, n_wanted - 1] >= hope) | (constraint.most <= t + 1))
+        done = ~over & ((finished.scores[:, n_wanted - 1] >= hope) | (constraint.max_length <= t + 1))
         rows = rows + torch.arange(n, device=device)[:, None] * n_rows
         if done.any():
             newly = done.nonzero()[:, 0]
-            for sentence, hypotheses in zip(alive[newly].tolist(), finished.hypotheses(newly), strict=True):
-                found[sentence] = hypotheses
+            for sentence, best_first in zip(alive[newly].tolist(), finished.hypotheses(newly), strict=True):
+                hypotheses[sentence] = best_first
             over = over | done
             if over.all():
                 break
@@ -117,9 +117,9 @@ def beam_search(
                     banks.select(stay)
         state = state.select(rows)
         tokens = chosen.flatten()
-    if not all(found):
+    if not all(hypotheses):
         raise ValueError(NO_NUMBERS)
-    return found
+    return hypotheses
 
 
 class _Finished:
@@ -157,9 +157,9 @@ class _Banks:
     """
 
     def __init__(self, wanted: Sequence[Wanted], beam_size: int) -> None:
-        self._beam_size, self.width = beam_size, beam_size + max(one.n_tokens for one in wanted)
+        self._beam_size, self.width = beam_size, beam_size + max(terms.n_tokens for terms in wanted)
         # of each row its last token, and how far it has come
-        self._beams = [(one, [(BOS_ID, one.start)]) for one in wanted]
+        self._beams = [(terms, [(BOS_ID, terms.start)]) for terms in wanted]
 
     def select(self, sentences: Int[Tensor, " N"]) -> None:
         """Keep these sentences."""
@@ -190,11 +190,11 @@ class _Banks:
             size = self._beam_size + wanted.n_tokens
             kept = sorted([*filter(None, in_turn)][:size], reverse=True)
             complete = [score for score, _, then in kept if not wanted.left(then)]
-            least = min(complete) if complete and len(kept) == size else NEVER
+            min_score = min(complete) if complete and len(kept) == size else NEVER
             lacking = [sum(wanted.missing(wanted.after(progress, last, EOS_ID))) for last, progress in rows]
-            most_lacking = min(lacking) if must_end[i] else 0
+            max_lacking = min(lacking) if must_end[i] else 0
             for row, n_lacking in enumerate(lacking):
-                if n_lacking > most_lacking or may_end[i][row] < least:
+                if n_lacking > max_lacking or may_end[i][row] < min_score:
                     may_end[i][row] = NEVER
             self._beams[i] = wanted, [(place % vocab, then) for _, place, then in kept]
             chosen.append(kept + [(NEVER, 0, wanted.start)] * (self.width - len(kept)))
@@ -216,13 +216,13 @@ def largest(values: Float[Tensor, "N C"], k: int) -> tuple[Float[Tensor, "N k"],
     places = chunks.amax(-1).topk(k).indices
     candidates = chunks.gather(1, places[..., None].expand(-1, -1, _CHUNK)).flatten(1)
     best, within = candidates.topk(k)
-    found = places.gather(1, within // _CHUNK) * _CHUNK + within % _CHUNK
+    places = places.gather(1, within // _CHUNK) * _CHUNK + within % _CHUNK
     if whole == width:
-        return best, found
+        return best, places
     # the last, incomplete chunk is merged in afterwards
     rest, rest_places = values[:, whole:].topk(min(k, width - whole))
     best, order = torch.cat([best, rest], 1).topk(k)
-    return best, torch.cat([found, rest_places + whole], 1).gather(1, order)
+    return best, torch.cat([places, rest_places + whole], 1).gather(1, order)
 
 
 def drop_finished(over: Bool[Tensor, " N"]) -> Int[Tensor, " M"] | None:

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from const.token import EOS_ID, PAD_ID
-from utils.search.request import Request
+from utils.search.searcher import Request
 
 
 class State(Protocol):
@@ -79,23 +79,24 @@ class Constraint:
     """
 
     def __init__(self, requests: Sequence[Request], device: torch.device | str, no_repeat_ngram: int) -> None:
-        forced = [len(one.prefix) for one in requests]
-        least, most = [one.bounds.min_length for one in requests], [one.most for one in requests]
-        self.longest = max(most)
+        forced = [len(request.prefix) for request in requests]
+        min_lengths = [request.bounds.min_length for request in requests]
+        max_lengths = [request.max_length for request in requests]
+        self.longest = max(max_lengths)
         self._ngram = no_repeat_ngram
         # lengths in tokens, by which `apply` leaves out what no row needs yet, or no longer
-        self._first_end = min(most)  # before this length, no row has to end
-        self._last_least = max(least)  # from this length on, every row may end
+        self._first_end = min(max_lengths)  # before this length, no row has to end
+        self._last_min_length = max(min_lengths)  # from this length on, every row may end
         self._last_forced = max(forced)  # from this length on, no prefix forces a token
-        self.most = torch.tensor(most, device=device)
-        self._least = torch.tensor(least, device=device)
+        self.max_length = torch.tensor(max_lengths, device=device)
+        self._min_length = torch.tensor(min_lengths, device=device)
         self._forced = torch.tensor(forced, device=device)
-        rows = [[*one.prefix, *[PAD_ID] * (max(forced) - len(one.prefix))] for one in requests]
+        rows = [[*request.prefix, *[PAD_ID] * (max(forced) - len(request.prefix))] for request in requests]
         self._prefix = torch.tensor(rows, dtype=torch.long, device=device)
 
     def select(self, sentences: Int[Tensor, " N"]) -> None:
         """Keep these sentences."""
-        self.most, self._least = self.most[sentences], self._least[sentences]
+        self.max_length, self._min_length = self.max_length[sentences], self._min_length[sentences]
         self._forced, self._prefix = self._forced[sentences], self._prefix[sentences]
 
     def apply(self, log_probs: Float[Tensor, "N W V"], so_far: Int[Tensor, "N W t"]) -> None:
@@ -108,15 +109,15 @@ class Constraint:
             likely = log_probs[forced].gather(-1, token)
         if self._ngram and t >= self._ngram:
             self._forbid_repeats(log_probs, so_far)
-        if t < self._last_least:
-            log_probs[..., EOS_ID].masked_fill_((self._least > t)[:, None], NEVER)
+        if t < self._last_min_length:
+            log_probs[..., EOS_ID].masked_fill_((self._min_length > t)[:, None], NEVER)
         if self._ngram:
             stuck = log_probs.amax(-1) == NEVER
             log_probs[..., EOS_ID] = torch.where(stuck, end, log_probs[..., EOS_ID])
         if t < self._last_forced:
             log_probs[forced] = torch.full_like(log_probs[forced], NEVER).scatter(-1, token, likely)
         if t + 1 >= self._first_end:
-            last = (self.most <= t + 1)[:, None]
+            last = (self.max_length <= t + 1)[:, None]
             log_probs.masked_fill_(last[..., None], NEVER)
             log_probs[..., EOS_ID] = torch.where(last, end, log_probs[..., EOS_ID])
 

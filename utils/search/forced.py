@@ -20,7 +20,7 @@ from models.recurrent import RecurrentTranslator
 from models.transformer import Transformer
 from utils.dataset.batch import padded
 from utils.search.constraint import NEVER, Searchable, StateT, next_log_probs
-from utils.search.request import Ids
+from utils.search.searcher import Ids
 from utils.search.translator import within_budget
 
 Links = list[tuple[int, int]]  # (source, target) positions, counted from 0
@@ -34,16 +34,16 @@ _POSITIONS_AT_ONCE = 256  # whose logits are held
 @torch.inference_mode()
 def token_log_probs(model: EncoderDecoder, sources: Ids, targets: Ids) -> list[list[float]]:
     """Return the log-probability of each token of given translations, the final </s> included."""
-    found: list[list[float]] = [[] for _ in sources]
+    log_probs: list[list[float]] = [[] for _ in sources]
     for rows, src, tgt in pair_batches(sources, targets, next(model.parameters()).device):
         x, given = model.hidden(src, tgt[:, :-1]), tgt[:, 1:]
         real = given != PAD_ID
         parts = zip(x[real].split(_POSITIONS_AT_ONCE), given[real][:, None].split(_POSITIONS_AT_ONCE), strict=True)
-        each = [model.output(x).float().log_softmax(-1).gather(-1, ids)[:, 0] for x, ids in parts]
-        log_probs = iter(torch.cat(each).tolist())
+        likely = [model.output(x).float().log_softmax(-1).gather(-1, ids)[:, 0] for x, ids in parts]
+        left = iter(torch.cat(likely).tolist())
         for i in rows:
-            found[i] = list(islice(log_probs, len(targets[i]) + 1))
-    return found
+            log_probs[i] = list(islice(left, len(targets[i]) + 1))
+    return log_probs
 
 
 def mean_log_probs(models: Sequence[EncoderDecoder], sources: Ids, targets: Ids) -> list[list[float]]:
@@ -71,13 +71,13 @@ def alternatives(
 
     Source and translation are ids without <s> and </s>; a small vocabulary has fewer than k.
     """
-    found, state = [], model.start(padded([src]).to(device))
+    positions, state = [], model.start(padded([src]).to(device))
     for token in (BOS_ID, *given):
         logits, state = model.step(torch.tensor([token], device=device), state)
         likely, tokens = next_log_probs(logits)[0].topk(min(k, logits.size(-1)))
         pairs = zip(tokens.tolist(), likely.tolist(), strict=True)
-        found.append([(token, log_prob) for token, log_prob in pairs if log_prob > NEVER])
-    return found
+        positions.append([(token, log_prob) for token, log_prob in pairs if log_prob > NEVER])
+    return positions
 
 
 @torch.inference_mode()
@@ -162,9 +162,9 @@ def attention_weights(model: EncoderDecoder, src: Sequence[int], tgt: Sequence[i
     """
     model.eval()
     device = next(model.parameters()).device
-    with recorded_by_kind(model) as found:
+    with recorded_by_kind(model) as recorded:
         model.hidden(padded([src]).to(device), padded([tgt], bos=True)[:, :-1].to(device))
-    return {kind: [weights[0].float().cpu() for weights in layers] for kind, layers in found.items()}
+    return {kind: [weights[0].float().cpu() for weights in layers] for kind, layers in recorded.items()}
 
 
 def row_entropy(weights: Float[Tensor, "... T S"]) -> Float[Tensor, "... T"]:
@@ -192,11 +192,11 @@ def align(models: Sequence[EncoderDecoder], sources: Ids, targets: Ids, n_tags: 
     heads that have nothing to look for rest, is never chosen, nor are the tags it begins with. An empty source has no
     links.
     """
-    all_links = []
-    for source, weights in zip(sources, mean_cross_attention(models, sources, targets), strict=True):
-        links = most_attended(weights[:, n_tags:-1]) if source else []
-        all_links.append([(n_tags + i, j) for i, j in links])
-    return all_links
+    attention = mean_cross_attention(models, sources, targets)
+    return [
+        [(n_tags + i, j) for i, j in most_attended(weights[:, n_tags:-1])] if source else []
+        for source, weights in zip(sources, attention, strict=True)
+    ]
 
 
 @torch.inference_mode()
@@ -205,7 +205,7 @@ def mean_cross_attention(models: Sequence[EncoderDecoder], sources: Ids, targets
 
     The mean over models and heads; the last column is the source's </s>.
     """
-    found = [torch.empty(0)] * len(sources)
+    attention = [torch.empty(0)] * len(sources)
     for rows, src, tgt in pair_batches(sources, targets, next(models[0].parameters()).device):
         by_model = []
         for model in models:
@@ -213,8 +213,8 @@ def mean_cross_attention(models: Sequence[EncoderDecoder], sources: Ids, targets
                 model.hidden(src, tgt[:, :-1])
             by_model.append(recorded[0].float().mean(1).cpu())
         for i, weights in zip(rows, torch.stack(by_model).mean(0), strict=True):
-            found[i] = weights[: len(targets[i]), : len(sources[i]) + 1]
-    return found
+            attention[i] = weights[: len(targets[i]), : len(sources[i]) + 1]
+    return attention
 
 
 def most_attended(weights: Float[Tensor, "T S"]) -> Links:

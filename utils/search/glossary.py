@@ -16,7 +16,7 @@ from utils.dataset.text import lines_of
 from utils.text.language import SCRIPTS, composed
 from utils.text.tokenizer import Tokenizer, id_of_each
 
-Ids = tuple[int, ...]
+Spelling = tuple[int, ...]  # ids of a term
 
 # a letter or digit of a word between spaces; Hangul has spaces, but particles stand directly behind a noun
 _LETTER = rf"[^\W{''.join(letters for _, letters in SCRIPTS.values())}]"
@@ -41,8 +41,8 @@ def read_terms(path: Path) -> dict[str, str]:
 class Progress(NamedTuple):
     """How far a prefix of a translation has come."""
 
-    found: tuple[int, ...]  # how often it has each term
-    begun: frozenset[tuple[int, Ids]]  # terms that it may end with a part of, and the rest of each
+    counts: tuple[int, ...]  # how often it has each term
+    begun: frozenset[tuple[int, Spelling]]  # terms that it may end with a part of, and the rest of each
 
 
 class Wanted:
@@ -52,17 +52,17 @@ class Wanted:
     """
 
     def __init__(
-        self, terms: Sequence[str], spell: Callable[[str], set[Ids]], is_glued: Callable[[int, int], bool]
+        self, terms: Sequence[str], spell: Callable[[str], set[Spelling]], is_glued: Callable[[int, int], bool]
     ) -> None:
         self._is_glued = is_glued
         spellings = {term: spell(term) for term in terms}
-        self._spellings = [(i, ids) for i, each in enumerate(spellings.values()) for ids in each]
-        self._lengths = [min(map(len, each)) for each in spellings.values()]
+        self._spellings = [(i, ids) for i, of_term in enumerate(spellings.values()) for ids in of_term]
+        self._lengths = [min(map(len, of_term)) for of_term in spellings.values()]
         self.tokens = sorted({token for _, ids in self._spellings for token in ids})
         self.start = Progress((0,) * len(spellings), frozenset())
         # a term that is a part of another one is found there, too
-        found = [self.read(min(spellings[term])).found for term in terms]
-        self._times = [sum(each) for each in zip(*found, strict=True)]
+        counts = [self.read(min(spellings[term])).counts for term in terms]
+        self._times = [sum(times) for times in zip(*counts, strict=True)]
         self.n_tokens = self.left(self.start)
 
     def after(self, progress: Progress, last: int, token: int) -> Progress:
@@ -72,13 +72,13 @@ class Wanted:
         """
         if not progress.begun and token not in self.tokens:
             return progress
-        found = [*progress.found]
+        counts = [*progress.counts]
         begun = {(i, rest[1:]) for i, rest in progress.begun if rest[:1] == (token,)}
         if not self._is_glued(last, token):
             for i, rest in progress.begun:
-                found[i] += not rest
+                counts[i] += not rest
             begun |= {(i, ids[1:]) for i, ids in self._spellings if ids[0] == token}
-        return Progress(tuple(found), frozenset(begun))
+        return Progress(tuple(counts), frozenset(begun))
 
     def accepts(self, translation: Sequence[int]) -> bool:
         """Return whether a translation has all terms."""
@@ -93,7 +93,7 @@ class Wanted:
 
     def missing(self, progress: Progress) -> list[int]:
         """Return how often each term is missing."""
-        return [max(0, n) for n in map(sub, self._times, progress.found)]
+        return [max(0, n) for n in map(sub, self._times, progress.counts)]
 
     def left(self, progress: Progress) -> int:
         """Return how many tokens of terms are missing; of what is begun, only the term that is furthest counts."""
@@ -123,7 +123,7 @@ class Glossary:
 
     def places(self, text: str) -> list[tuple[int, int]]:
         """Return where terms begin and end in a text, which no sentence is to end within."""
-        return [found.span() for found in self._sources.finditer(text)]
+        return [term.span() for term in self._sources.finditer(text)]
 
     def coverage(self, text: str, translation: Sequence[str]) -> list[tuple[str, bool]]:
         """Return the target terms for a text, each with whether the tokens of its translation have it."""
@@ -136,9 +136,9 @@ class Glossary:
         return Wanted(targets, self._spell, self._is_glued)
 
     def _targets(self, text: str) -> list[str]:
-        return [self._terms[found[0]] for found in self._sources.finditer(composed(text))]
+        return [self._terms[term[0]] for term in self._sources.finditer(composed(text))]
 
-    def _spellings(self, term: str) -> set[Ids]:
+    def _spellings(self, term: str) -> set[Spelling]:
         """The tokens of a term behind a space, and directly behind something else."""
         ids, bracket, behind = self._encode([term, "(", f"({term}"])
         n = len(bracket) if behind[: len(bracket)] == bracket else len(behind)

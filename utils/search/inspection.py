@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 from unicodedata import normalize
 
 import numpy as np
 
 from const.token import EOS, UNK_ID
-from utils.search.request import Ids
+from utils.search.searcher import Ids, NetworkSearch
 from utils.search.translator import Piece, Translation, Translator
-from utils.text.markup import Span, SpanLinks
 
 if TYPE_CHECKING:  # with torch, which takes seconds to import, as inspecting with CTranslate2 need not
     from models.encoder_decoder import EncoderDecoder
@@ -20,6 +21,8 @@ if TYPE_CHECKING:  # with torch, which takes seconds to import, as inspecting wi
     from utils.search.forced import Links
 
 Tokens = tuple[Sequence[int], Sequence[str]]  # ids, and how they are shown
+Span = tuple[int, int]  # begin and end, in characters
+SpanLinks = Sequence[tuple[Span, Span]]  # of source and translation
 X = TypeVar("X")
 
 
@@ -59,12 +62,12 @@ def _spans(tokens: Sequence[str], text: str, begin: int) -> list[Span]:
     places, owners = _letters(text), _letters(tokens)
     # they differ where unknown forms are read as known ones, or separated words are joined to plain text
     same = SequenceMatcher(None, [x for _, x in places], [x for _, x in owners], autojunk=False)
-    found = [(begin, begin)] * len(tokens)
+    spans = [(begin, begin)] * len(tokens)
     for at, token_at, n in same.get_matching_blocks():
         for (place, _), (owner, _) in zip(places[at : at + n], owners[token_at : token_at + n], strict=True):
-            first, last = found[owner]
-            found[owner] = (begin + place if first == last else first, begin + place + 1)
-    return found
+            first, last = spans[owner]
+            spans[owner] = (begin + place if first == last else first, begin + place + 1)
+    return spans
 
 
 def _letters(parts: Iterable[str]) -> list[tuple[int, str]]:
@@ -73,7 +76,7 @@ def _letters(parts: Iterable[str]) -> list[tuple[int, str]]:
     return [(i, letter) for i, letters in enumerate(folded) for letter in letters if not letter.isspace()]
 
 
-class Judgement(NamedTuple):
+class Score(NamedTuple):
     """The probability that the models assign to a translation."""
 
     tokens: list[str]  # of the target, with </s>
@@ -100,18 +103,18 @@ class Position(NamedTuple):
     likeliest: list[tuple[str, float]]  # tokens and their log-probabilities, likeliest first
 
 
+@dataclass
 class Inspector:
-    """Inspects the translations of a translator with its models, in single precision; several are an ensemble."""
+    """Inspects the translations of a translator, and given ones."""
 
-    def __init__(self, translator: Translator, models: "Sequence[EncoderDecoder]") -> None:
-        self.translator = translator
-        self.models = models
-        self._src, self._tgt = translator.tokenizers
+    translator: Translator
+    models: "Sequence[EncoderDecoder]" = ()  # in single precision, several are an ensemble; none: nothing is aligned
+    score: Callable[[Ids, Ids], list[list[float]]] | None = None  # log-probabilities of tokens; None: by the models
 
     def source_tokens(self, translations: Sequence[Translation]) -> list[list[str]]:
         """Return the tokens of each text that were translated; unknown ones as they stand in the text."""
         tokens = self.translator.source_tokens
-        return [[token for piece in one.pieces for token in tokens(piece)] for one in translations]
+        return [[*chain(*map(tokens, translation.pieces))] for translation in translations]
 
     def log_probs(self, translations: Sequence[Translation]) -> list[list[float]]:
         """Return the log-probability of each token of the best translations, with an </s> behind each piece."""
@@ -119,18 +122,18 @@ class Inspector:
 
     def alignments(self, translations: Sequence[Translation]) -> "list[Links]":
         """Return the alignments of the best translations; positions go on from piece to piece."""
-        found = []
+        alignments = []
         for pieces in self._by_piece(self._links, translations):
             links, source, target = [], 0, 0
             for piece, of_piece in pieces:
                 links += [(source + i, target + j) for i, j in of_piece]
                 source, target = source + len(piece.ids), target + len(piece.best.tokens)
-            found.append(links)
-        return found
+            alignments.append(links)
+        return alignments
 
     def words(self, translations: Sequence[Translation]) -> list[WordAlignment]:
         """Return the words of each text and of its best translation; what was left unchanged is linked to itself."""
-        found, n_tags = [], len(self.translator.tokenizers.tags)
+        alignments, n_tags = [], len(self.translator.tokenizers.tags)
         for pieces in self._by_piece(self._links, translations):
             whole = WordAlignment([], [], [])
             for piece, links in pieces:
@@ -145,12 +148,12 @@ class Inspector:
                 whole.links.extend((n_source + i, n_target + j) for i, j in part.links)
                 whole.source.extend(part.source)
                 whole.target.extend(part.target)
-            found.append(whole)
-        return found
+            alignments.append(whole)
+        return alignments
 
     def span_links(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[SpanLinks]:
         """Return the alignments as links between the characters of each text and of its best translation."""
-        found = list[SpanLinks]()
+        links_of_texts = list[SpanLinks]()
         for text, pieces in zip(texts, self._by_piece(self._links, translations), strict=True):
             links, begin, end, of_target = list[tuple[Span, Span]](), 0, 0, 0
             for piece, of_piece in pieces:
@@ -160,8 +163,8 @@ class Inspector:
                 target = _spans(piece.best.tokens, piece.best.text, of_target)
                 links += [(source[i], target[j]) for i, j in of_piece if source[i][0] < source[i][1]]
                 of_target += len(piece.best.text + piece.gap)
-            found.append(links)
-        return found
+            links_of_texts.append(links)
+        return links_of_texts
 
     @cached_property
     def _whole_words(self) -> "list[WholeWords]":  # on first use, because it goes through the vocabularies
@@ -169,18 +172,19 @@ class Inspector:
 
         return [*map(WholeWords, self.translator.tokenizers)]
 
-    def judge(self, texts: Sequence[str], given: Sequence[str]) -> list[Judgement]:
+    def scores(self, texts: Sequence[str], given: Sequence[str]) -> list[Score]:
         """Score given translations by forced decoding; an empty translation of an empty text has no tokens."""
-        all_sources, all_targets = self._src.encode(texts), self._tgt.encode(given)
+        src, tgt = self.translator.tokenizers
+        all_sources, all_targets = src.encode(texts), tgt.encode(given)
         sources = [ids[: self.translator.window - 1] for ids in all_sources]
         targets = [ids[: self.translator.longest - 1] for ids in all_targets]
-        found = []
+        scores = []
         for i, log_probs in enumerate(self._log_probs(sources, targets)):
             source, target = sources[i], targets[i]
             lost = len(all_sources[i]) - len(source) + len(all_targets[i]) - len(target)
-            judgement = Judgement([*self._tgt.tokens(target), EOS], log_probs, lost, target.count(UNK_ID))
-            found.append(judgement if source or target else Judgement([], [], 0, 0))
-        return found
+            score = Score([*tgt.tokens(target), EOS], log_probs, lost, target.count(UNK_ID))
+            scores.append(score if source or target else Score([], [], 0, 0))
+        return scores
 
     def positions(self, translation: Translation, k: int, prefix: str = "") -> list[Position]:
         """Return the k likeliest tokens at each position of a translation, or only at the one after a prefix."""
@@ -189,14 +193,15 @@ class Inspector:
             raise ValueError("there is nothing that the model has translated: give a sentence to see its alternatives")
         from utils.search.forced import alternatives
 
-        begin = len(self._tgt.encode([prefix])[0]) if prefix else 0
+        searched, tgt = cast(NetworkSearch, self.translator.searcher), self.translator.tokenizers.tgt
+        begin = len(tgt.encode([prefix])[0]) if prefix else 0
         end = begin + 1 if prefix else None
         rows: list[tuple[str, list[tuple[int, float]]]] = []
         for piece in pieces[:1] if prefix else pieces:
-            found = alternatives(self.translator.model, piece.ids, piece.best.ids[:end], k, self.translator.device)
-            rows += zip([*piece.best.tokens[:end], EOS], found, strict=True)
+            likely = alternatives(searched.model, piece.ids, piece.best.ids[:end], k, searched.device)
+            rows += zip([*piece.best.tokens[:end], EOS], likely, strict=True)
         return [
-            Position(number, token, [(self._tgt.tokens([i])[0], log_prob) for i, log_prob in likeliest])
+            Position(number, token, [(tgt.tokens([i])[0], log_prob) for i, log_prob in likeliest])
             for number, (token, likeliest) in enumerate(rows[begin:end], begin + 1)
         ]
 
@@ -204,11 +209,13 @@ class Inspector:
         self, measure: Callable[[Ids, Ids], list[list[X]]], translations: Sequence[Translation]
     ) -> list[list[tuple[Piece, list[X]]]]:
         """Measure each piece of each best translation by its source and target ids; nothing for one left unchanged."""
-        known = [piece for one in translations for piece in one.pieces if piece.ids]
+        known = [piece for of_text in translations for piece in of_text.pieces if piece.ids]
         measured = iter(measure([piece.ids for piece in known], [piece.best.ids for piece in known]))
-        return [[(piece, next(measured) if piece.ids else []) for piece in one.pieces] for one in translations]
+        return [[(piece, next(measured) if piece.ids else []) for piece in of_text.pieces] for of_text in translations]
 
     def _log_probs(self, sources: Ids, targets: Ids) -> list[list[float]]:
+        if self.score is not None:
+            return self.score(sources, targets)
         from utils.search.forced import mean_log_probs
 
         return mean_log_probs(self.models, sources, targets)

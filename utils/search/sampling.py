@@ -13,7 +13,7 @@ from utils.dataset.batch import padded
 from utils.dataset.masked import uniform
 from utils.search.beam import drop_finished, largest
 from utils.search.constraint import NEVER, NO_NUMBERS, Constraint, Searchable, StateT, next_log_probs
-from utils.search.request import Request
+from utils.search.searcher import Request
 
 # log-probabilities (N, W, V), the numbers of these sentences (N,), and the number of tokens so far -> tokens (N, W)
 Choice = Callable[[Tensor, Tensor, int], Tensor]
@@ -38,7 +38,7 @@ def decode(
     scores, over = torch.zeros(n, width, device=device), torch.zeros(n, width, dtype=torch.bool, device=device)
     all_ids, all_scores = ids.clone(), torch.full_like(scores, torch.nan)  # as rows leave; NaN: one never ended
     alive = torch.arange(n, device=device)
-    src = padded([one.source for one in requests]).to(device)
+    src = padded([request.source for request in requests]).to(device)
     state = model.start(src).select(alive[:, None].expand(-1, width))
     tokens = torch.full((n * width,), BOS_ID, device=device)
     for t in range(constraint.longest):
@@ -60,12 +60,13 @@ def decode(
         tokens = chosen.flatten()
     if not all_scores.isfinite().all():
         raise ValueError(NO_NUMBERS)
-    found: list[list[Hypothesis]] = [[] for _ in requests]
-    for hypotheses, rows, row_scores in zip(found, all_ids.tolist(), all_scores.tolist(), strict=True):
-        for row, score in zip(rows, row_scores, strict=True):
-            end = row.index(EOS_ID)
-            hypotheses.append(Hypothesis(row[:end], score / config.penalty(end + 1)))
-    return found
+    return [
+        [
+            Hypothesis(row[: (end := row.index(EOS_ID))], score / config.penalty(end + 1))
+            for row, score in zip(*of_request, strict=True)
+        ]
+        for of_request in zip(all_ids.tolist(), all_scores.tolist(), strict=True)
+    ]
 
 
 def greedy_search(
@@ -76,7 +77,7 @@ def greedy_search(
     def likeliest(log_probs: Float[Tensor, "N 1 V"], _sentences: Tensor, _t: int) -> Int[Tensor, "N 1"]:
         return largest(log_probs[:, 0], 1)[1]
 
-    return [found for (found,) in decode(model, requests, config, device, likeliest)]
+    return [best for (best,) in decode(model, requests, config, device, likeliest)]
 
 
 _FIRST_TRY = 64  # tokens, which usually hold most of the probability
@@ -94,15 +95,16 @@ def sample(
     Each draw depends only on the seed, the number of its source, the number of the sample and the step. Scores are by
     the model's own probabilities, whatever the temperature.
     """
-    draws = uniform_draws(sampling, [one.number for one in requests], max(one.most for one in requests)).to(device)
+    numbers, n_steps = [request.number for request in requests], max(request.max_length for request in requests)
+    draws = uniform_draws(sampling, numbers, n_steps).to(device)
 
     def drawn(log_probs: Float[Tensor, "N W V"], sentences: Tensor, t: int) -> Int[Tensor, "N W"]:
         likely, tokens = candidates(log_probs.flatten(0, 1), sampling)
         places = inverse_cdf(likely.softmax(-1), draws[sentences, :, t].flatten())
         return tokens.gather(-1, places[:, None]).view(log_probs.shape[:-1])
 
-    found = decode(model, requests, config, device, drawn, sampling.n_samples)
-    return [sorted(samples, key=lambda hypothesis: -hypothesis.score) for samples in found]
+    drawn_for_each = decode(model, requests, config, device, drawn, sampling.n_samples)
+    return [sorted(samples, key=lambda hypothesis: -hypothesis.score) for samples in drawn_for_each]
 
 
 def candidates(

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +14,12 @@ from config.data import primary_language
 from config.search import Hypothesis, SamplingConfig, SearchConfig
 from const.token import UNK_ID
 from utils.search.glossary import Glossary
-from utils.search.request import Request
+from utils.search.searcher import Request, Sampling, Searcher
 from utils.text.language import ADDRESS, UNSPACED
 from utils.text.sentence import split_long, split_sentences
 from utils.text.tokenizer import TokenizerPair
 
-if TYPE_CHECKING:
-    import torch
-
-    from utils.search.beam import BeamStep
-    from utils.search.constraint import Searchable
-
-_ON_A_GPU = 8  # times as many tokens in a batch: the launches of a step take as long for a small one
-_MOST_PIECES = 2**20  # no text is split into more
+_MAX_PIECES = 2**20  # no text is split into more
 
 
 class Candidate(NamedTuple):
@@ -75,26 +68,27 @@ class Translation(NamedTuple):
     @property
     def dropped(self) -> list[str]:
         """Addresses on the web and of e-mail that the text has and the best candidate has not."""
-        return [found for piece in self.pieces for found in ADDRESS.findall(piece.source) if found not in self.text]
+        addresses = [address for piece in self.pieces for address in ADDRESS.findall(piece.source)]
+        return [address for address in addresses if address not in self.text]
 
 
 @dataclass(eq=False)
 class Translator:
-    """Translates with a trained model."""
+    """Translates texts with what searches for translations of token ids."""
 
-    model: "Searchable[Any]"  # ready for inference
-    tokenizers: TokenizerPair  # that it was trained with
+    searcher: Searcher
+    tokenizers: TokenizerPair  # that its model was trained with
     tgt_lang: str  # language code of the target, which determines how sentences are joined
     search: SearchConfig
     window: int  # most source tokens at a time, </s> included
     longest: int  # most target tokens, </s> included
-    device: "torch.device"  # of the model
-    sampling: SamplingConfig | None = None  # draw translations instead of searching for the likeliest
     minimum_bayes_risk: bool = False  # order candidates by how much they agree with each other, not by score
-    on_step: "Callable[[BeamStep], object] | None" = None  # watches each step of the beam search
     glossary: Glossary | None = None  # terms that translations are to have
 
-    tokens_per_batch: ClassVar[int] = 16384  # source positions, padding included, times rows per sentence
+    @property
+    def sampling(self) -> SamplingConfig | None:
+        """How translations are drawn; None: they are searched for."""
+        return self.searcher.sampling if isinstance(self.searcher, Sampling) else None
 
     def translate(
         self,
@@ -115,53 +109,57 @@ class Translator:
             prefixes: what each translation (of a long text, its first piece) must begin with.
             first: number of the first text, where the texts are part of a longer input; sampling depends on it.
         """
-        forced = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
+        begun = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
         encoded = self.tokenizers.src.encode(texts)
         split = [self._pieces(ids, text) for ids, text in zip(encoded, texts, strict=True)]
-        known = [
-            (text, place, piece)
-            for text, pieces in enumerate(split)
-            for place, piece in enumerate(piece for piece in pieces if piece.ids)
-        ]
-        left = Counter(text for text, *_ in known)
+        owners, requests = list[int](), list[Request]()  # the number of the text of each request
+        for text, pieces in enumerate(split):
+            for place, piece in enumerate(piece for piece in pieces if piece.ids):
+                number = (first + text) * _MAX_PIECES + place
+                requests.append(self.request(piece.ids, [] if place else begun[text], number))
+                owners.append(text)
+        left = Counter(owners)
         on_progress(len(texts) - len(left))
 
         def count_done(rows: Sequence[int]) -> None:
-            done = Counter(known[row][0] for row in rows)
+            done = Counter(owners[row] for row in rows)
             left.subtract(done)
             on_progress(sum(left[text] == 0 for text in done))
 
-        requests = [
-            self.request(piece.ids, [] if place else forced[text], (first + text) * _MOST_PIECES + place)
-            for text, place, piece in known
-        ]
         n_found = None if self.minimum_bayes_risk else n_best
-        found = self.find(requests, n_found, count_done)
+        hypotheses = self.find(requests, n_found, count_done)
         if (glossary := self.glossary) is not None:  # what has its terms stays as it is
-            read = [glossary.wanted(piece.source) for *_, piece in known]
-            lacking = [i for i, each in enumerate(found) if not all(read[i].accepts(ids) for ids, _ in each[:n_found])]
-            again = self.find([requests[i]._replace(wanted=read[i]) for i in lacking], n_found)
-            for i, with_terms in zip(lacking, again, strict=True):
-                found[i] = with_terms
-        candidates = iter(self._decode(found, n_best))
-        translations = []
-        for of_text in split:
-            pieces = [
-                one._replace(candidates=next(candidates) if one.ids else _unchanged(one.source)) for one in of_text
+            wanted = [glossary.wanted(piece.source) for pieces in split for piece in pieces if piece.ids]
+            lacking = [
+                i for i, best in enumerate(hypotheses) if not all(wanted[i].accepts(ids) for ids, _ in best[:n_found])
             ]
-            joined = _joined(pieces) if pieces else _unchanged("")
-            unread = [zip(piece.ids, self.source_tokens(piece), strict=True) for piece in pieces if UNK_ID in piece.ids]
-            unknown = [token for piece in unread for i, token in piece if i == UNK_ID]
-            perplexity = self._perplexity([piece.best for piece in pieces if piece.ids])
-            is_far = 0 < self.search.max_perplexity < perplexity
-            covered = [glossary.coverage(piece.source, piece.best.tokens) for piece in pieces] if glossary else []
-            translations.append(Translation(joined, pieces, unknown, perplexity, is_far, [*chain(*covered)]))
-        return translations
+            again = self.find([requests[i]._replace(wanted=wanted[i]) for i in lacking], n_found)
+            for i, with_terms in zip(lacking, again, strict=True):
+                hypotheses[i] = with_terms
+        candidates = iter(self._decode(hypotheses, n_best))
+        return [self._translation(pieces, candidates) for pieces in split]
 
-    def _perplexity(self, found: Sequence[Candidate]) -> float:
-        lengths = [len(one.tokens) + 1 for one in found]
-        log_probs = [self.search.log_prob(one.score, length) for one, length in zip(found, lengths, strict=True)]
-        return math.exp(min(700.0, -sum(log_probs) / max(1, sum(lengths))))
+    def _translation(self, pieces: Sequence[Piece], candidates: Iterator[list[Candidate]]) -> Translation:
+        """Join the pieces of a text, each translated by the next candidates; what has no ids stays as it is."""
+        pieces = [
+            piece._replace(candidates=next(candidates) if piece.ids else _unchanged(piece.source)) for piece in pieces
+        ]
+        unread = [zip(piece.ids, self.source_tokens(piece), strict=True) for piece in pieces if UNK_ID in piece.ids]
+        best = [piece.best for piece in pieces if piece.ids]
+        n_tokens = sum(len(candidate.tokens) + 1 for candidate in best)
+        perplexity = math.exp(min(700.0, -sum(map(self._log_prob, best)) / max(1, n_tokens)))
+        covered = [self.glossary.coverage(piece.source, piece.best.tokens) for piece in pieces] if self.glossary else []
+        return Translation(
+            _joined(pieces) if pieces else _unchanged(""),
+            pieces,
+            [token for tokens in unread for i, token in tokens if i == UNK_ID],
+            perplexity,
+            0 < self.search.max_perplexity < perplexity,
+            [*chain(*covered)],
+        )
+
+    def _log_prob(self, candidate: Candidate) -> float:
+        return self.search.log_prob(candidate.score, len(candidate.tokens) + 1)
 
     def source_tokens(self, piece: Piece) -> list[str]:
         """Return the tokens that are read; unknown ones as they stand in the text."""
@@ -183,46 +181,33 @@ class Translator:
 
         Arguments as for `beam_search`; `on_progress` is called with the places of those that have just been finished.
         """
-        found: list[list[Hypothesis]] = [[] for _ in requests]
+        hypotheses: list[list[Hypothesis]] = [[] for _ in requests]
         width = self.sampling.n_samples if self.sampling else self.search.beam_size
-        width += max((one.wanted.n_tokens for one in requests if one.wanted), default=0)
-        budget = self.tokens_per_batch * (_ON_A_GPU if str(self.device).startswith("cuda") else 1) // width
-        for rows in within_budget([len(one.source) + 1 for one in requests], budget):
-            for i, best_first in zip(rows, self._search([requests[i] for i in rows], n_best), strict=True):
-                found[i] = best_first
+        width += max((request.wanted.n_tokens for request in requests if request.wanted), default=0)
+        lengths = [len(request.source) + 1 for request in requests]
+        for rows in within_budget(lengths, self.searcher.tokens_per_batch // width):
+            best_first = self.searcher([requests[i] for i in rows], self.search, n_best)
+            for i, of_request in zip(rows, best_first, strict=True):
+                hypotheses[i] = of_request
             on_progress(rows)
-        return found
+        return hypotheses
 
-    def _search(self, requests: Sequence[Request], n_best: int | None) -> list[list[Hypothesis]]:
-        """Return hypotheses for each request of a batch."""
-        # only now: CTranslate2 searches without torch, which takes seconds to import
-        from utils.search.beam import beam_search
-        from utils.search.sampling import greedy_search, sample
-
-        if self.sampling is not None:
-            return sample(self.model, requests, self.search, self.sampling, self.device)
-        # a beam of one finds the same, step by step
-        if self.search.beam_size == 1 and self.on_step is None and requests[0].wanted is None:
-            return [[best] for best in greedy_search(self.model, requests, self.search, self.device)]
-        return beam_search(self.model, requests, self.search, self.device, n_best, self.on_step)
-
-    def _decode(self, found: list[list[Hypothesis]], n_best: int) -> list[list[Candidate]]:
+    def _decode(self, hypotheses: Sequence[Sequence[Hypothesis]], n_best: int) -> list[list[Candidate]]:
         """Return the candidates of each piece, best first."""
-        tgt = self.tokenizers.tgt
-        if not self.minimum_bayes_risk:
-            found = [hypotheses[:n_best] for hypotheses in found]
-        texts = iter(tgt.decode([hypothesis.ids for hypotheses in found for hypothesis in hypotheses]))
-        pieces = [[Candidate(next(texts), score, tgt.tokens(ids), ids) for ids, score in each] for each in found]
+        tgt, n_kept = self.tokenizers.tgt, None if self.minimum_bayes_risk else n_best
+        kept = [best_first[:n_kept] for best_first in hypotheses]
+        texts = iter(tgt.decode([ids for of_piece in kept for ids, _ in of_piece]))
+        pieces = [[Candidate(next(texts), score, tgt.tokens(ids), ids) for ids, score in of_piece] for of_piece in kept]
         if not self.minimum_bayes_risk:
             return pieces
-        order = [by_expected_chrf([one.text for one in piece], self._votes(piece)) for piece in pieces]
-        return [[piece[i] for i in best[:n_best]] for best, piece in zip(order, pieces, strict=True)]
+        order = [by_expected_chrf([candidate.text for candidate in piece], self._votes(piece)) for piece in pieces]
+        return [[piece[i] for i in places[:n_best]] for places, piece in zip(order, pieces, strict=True)]
 
     def _votes(self, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
         """Return what each candidate counts: samples come as often as they are likely, those of a beam only once."""
         if self.sampling is not None:
             return np.ones(len(candidates))
-        log_probs = np.array([self.search.log_prob(one.score, len(one.tokens) + 1) for one in candidates])
+        log_probs = np.array([*map(self._log_prob, candidates)])
         return np.exp(log_probs - log_probs.max())
 
     def _encode_prefixes(self, prefixes: Sequence[str]) -> list[list[int]]:
@@ -245,20 +230,19 @@ class Translator:
         if not text.strip() or not self._is_known(ids):
             return [Piece(text, [], "")] if text.strip() else []
         is_split = self.search.by_sentence or len(ids) >= self.window
-        whole = [found.span() for found in ADDRESS.finditer(text)] if is_split else []
+        whole = [address.span() for address in ADDRESS.finditer(text)] if is_split else []
         whole += self.glossary.places(text) if self.glossary and is_split else []
         sentences = split_sentences(text, whole) if is_split else []
         if len(ids) < self.window and len(sentences) < 2:
             return [Piece(text, ids, "")]
-        found, space = [], "" if primary_language(self.tgt_lang) in UNSPACED else " "
+        pieces, space = [], "" if primary_language(self.tgt_lang) in UNSPACED else " "
         for sentence, gap in sentences:
             parts = split_long(sentence, self._fits)
             for part, of_part in zip(parts, self.tokenizers.src.encode(parts), strict=True):
-                known = of_part[: self.window - 1] if self._is_known(of_part) else []
-                found.append(Piece(part, known, space))
-            found[-1] = found[-1]._replace(gap=gap if "\n" in gap else space)
-        found[-1] = found[-1]._replace(gap="")
-        return found
+                pieces.append(Piece(part, of_part[: self.window - 1] if self._is_known(of_part) else [], space))
+            pieces[-1] = pieces[-1]._replace(gap=gap if "\n" in gap else space)
+        pieces[-1] = pieces[-1]._replace(gap="")
+        return pieces
 
     def _fits(self, text: str) -> bool:
         return len(self.tokenizers.src.encode([text])[0]) < self.window
@@ -287,10 +271,10 @@ def _joined(pieces: Sequence[Piece]) -> list[Candidate]:
     """Join the candidates of a text: the best of every piece, then the second best of those that have one, etc."""
     joined = []
     for rank in range(max(len(piece.candidates) for piece in pieces)):
-        row = [piece.candidates[min(rank, len(piece.candidates) - 1)] for piece in pieces]
-        text = "".join(one.text + piece.gap for one, piece in zip(row, pieces, strict=True))
-        tokens, ids = ([*chain(*parts)] for parts in ([one.tokens for one in row], [one.ids for one in row]))
-        joined.append(Candidate(text, sum(one.score for one in row), tokens, ids))
+        parts = [piece.candidates[min(rank, len(piece.candidates) - 1)] for piece in pieces]
+        text = "".join(part.text + piece.gap for part, piece in zip(parts, pieces, strict=True))
+        tokens, ids = [*chain(*(part.tokens for part in parts))], [*chain(*(part.ids for part in parts))]
+        joined.append(Candidate(text, sum(part.score for part in parts), tokens, ids))
     return joined
 
 
@@ -328,7 +312,7 @@ def pairwise_chrf(texts: Sequence[str]) -> NDArray[np.float64]:
         ngrams = [Counter(text[i : i + order] for i in range(len(text) - order + 1)) for text in characters]
         # the second "a" of a text counts as a different element from its first
         elements = [{(ngram, i) for ngram, times in of_text.items() for i in range(times)} for of_text in ngrams]
-        matches = np.array([[len(one & other) for other in elements] for one in elements], float).reshape(n, n)
+        matches = np.array([[len(a & b) for b in elements] for a in elements], float).reshape(n, n)
         counts = np.maximum(matches.diagonal(), 1)
         precision += matches / counts[:, None]
         recall += matches / counts

@@ -25,11 +25,11 @@ from config.search import Limits
 from const.corpora import VERSION
 from const.token import UNK_ID
 from utils.command import page_template
+from utils.search.markup import Markup
 from utils.search.translator import Piece
 from utils.serve.server import Gate
 from utils.serve.service import AUTO, MAX_BEAM, Line, Options, ServedRun, Service, Text
 from utils.text.language import detect, language_name
-from utils.text.markup import Markup
 
 _JSON, _URLENCODED, _MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 _MAX_FIELDS = 1000

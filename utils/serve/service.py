@@ -12,12 +12,12 @@ from config.search import Limits
 from const.token import EOS
 from models.encoder_decoder import EncoderDecoder
 from utils.search.forced import mean_cross_attention
-from utils.search.inspection import Inspector
+from utils.search.inspection import Inspector, SpanLinks
+from utils.search.markup import Markup
 from utils.search.translator import Translation, Translator
 from utils.serve.batcher import Batcher
 from utils.serve.server import Metrics
 from utils.text.language import Detected, detect
-from utils.text.markup import Markup, SpanLinks
 
 AUTO = "auto"  # in place of a language code: any language
 MAX_BEAM = 16

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from utils.search.inspection import SpanLinks
 from utils.terminal.subtitles import content_of, tagged
-from utils.text.markup import SpanLinks
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _STRINGS = rf"(?:[ \t]*{_STRING}[ \t]*\r?(?:\n|\Z))+"
@@ -38,39 +38,39 @@ class Catalog:
         self._content = content_of(path)
         self._forms: dict[int, list[list[_Line]]] = {}  # the lines of each form, by where a message begins
         self._lines, self.numbers = list[_Line](), list[int]()
-        for found in _MESSAGE.finditer(self._content):
-            forms = [_unquoted(found[name]) for name in ("one", "many") if found[name]]
-            if not forms[0] or _unquoted(found["translations"]):  # it is the head of the file, or has a translation
+        for message in _MESSAGE.finditer(self._content):
+            sources = [_unquoted(message[name]) for name in ("one", "many") if message[name]]
+            if not sources[0] or _unquoted(message["translations"]):  # the head of the file, or it has a translation
                 continue
-            used = forms if len(_heads(found)) > 1 else forms[-1:]
-            self._forms[found.start()] = [[_Line(line) for line in form.split("\n")] for form in used]
-            lines = [line for form in self._forms[found.start()] for line in form if re.search(r"\w", line.tagged.text)]
+            used = sources if len(_heads(message)) > 1 else sources[-1:]
+            forms = self._forms[message.start()] = [[_Line(line) for line in form.split("\n")] for form in used]
+            lines = [line for form in forms for line in form if re.search(r"\w", line.tagged.text)]
             self._lines += lines
-            self.numbers += [self._content.count("\n", 0, found.start("message")) + 1] * len(lines)
+            self.numbers += [self._content.count("\n", 0, message.start("message")) + 1] * len(lines)
         self.texts = [line.tagged for line in self._lines]
-        rest = _MESSAGE.sub(lambda found: "\n" * found[0].count("\n"), self._content)
+        rest = _MESSAGE.sub(lambda message: "\n" * message[0].count("\n"), self._content)
         for number, line in enumerate(rest.split("\n"), 1):
             if (strange := line.strip(" \t\r\ufeff")) and not strange.startswith("#"):
                 raise ValueError(f"{path}, line {number}: {strange[:40]!r} belongs to no message: msgid, then msgstr")
 
     def filled(self, translations: Sequence[tuple[str, SpanLinks]]) -> str:
         """Return the file with these translations, and their links, but for those that lack a placeholder or a tag."""
-        for line, found in zip(self._lines, translations, strict=True):
-            line.fill(*found)
+        for line, (translation, links) in zip(self._lines, translations, strict=True):
+            line.fill(translation, links)
         return _MESSAGE.sub(self._translated, self._content)
 
-    def _translated(self, found: re.Match[str]) -> str:
-        if not _unquoted(found["one"]):  # it is the head of the file
-            return re.sub(r"(?<=charset=)(?!UTF-8\b)[\w.:-]+", "UTF-8", found[0], flags=re.I)
-        forms = self._forms.get(found.start(), [])
+    def _translated(self, message: re.Match[str]) -> str:
+        if not _unquoted(message["one"]):  # it is the head of the file
+            return re.sub(r"(?<=charset=)(?!UTF-8\b)[\w.:-]+", "UTF-8", message[0], flags=re.I)
+        forms = self._forms.get(message.start(), [])
         lines = [line for form in forms for line in form]
         if not any(line.translation for line in lines) or any(line.tagged.lost for line in lines):
-            return found[0]
-        end = "\r\n" if "\r\n" in found[0] else "\n"
-        each = [_quoted([line.translation or line.raw for line in form], end) for form in forms]
+            return message[0]
+        end = "\r\n" if "\r\n" in message[0] else "\n"
+        quoted = [_quoted([line.translation or line.raw for line in form], end) for form in forms]
         # the first form is that of one thing, in most languages
-        translations = [f"{head} {each[min(i, len(each) - 1)]}{end}" for i, head in enumerate(_heads(found))]
-        return f"#, fuzzy{end}{found['previous']}{found['message']}{''.join(translations)}"
+        translations = [f"{head} {quoted[min(i, len(quoted) - 1)]}{end}" for i, head in enumerate(_heads(message))]
+        return f"#, fuzzy{end}{message['previous']}{message['message']}{''.join(translations)}"
 
 
 class _Line:
@@ -81,11 +81,11 @@ class _Line:
         self._placeholders: dict[str, str] = {}  # by what stands for each
         free = [iter([word for word in words if word not in raw]) for words in (_NAMES, _NUMBERS)]
 
-        def stand_in(found: re.Match[str]) -> str:
-            if found[0] == "%%":
+        def stand_in(placeholder: re.Match[str]) -> str:
+            if placeholder[0] == "%%":
                 return "%"
-            word = next(free[found["number"] is not None], found[0])
-            self._placeholders[word] = found[0]
+            word = next(free[placeholder["number"] is not None], placeholder[0])
+            self._placeholders[word] = placeholder[0]
             return word
 
         self.tagged = tagged(_PLACEHOLDER.sub(stand_in, raw))
@@ -95,9 +95,9 @@ class _Line:
         filled, of = self.tagged.filled(translation, links), self._placeholders
         filled = filled.replace("%", "%%") if "%%" in self.raw else filled
         words = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, of)) or '$.'})(?![A-Za-z0-9])")
-        found, in_order = words.findall(filled), [word for word in of if _IN_ORDER.match(of[word])]
-        wrong = [word for word in of if found.count(word) != 1]
-        if not wrong and [word for word in found if word in in_order] != in_order:
+        in_translation, in_order = words.findall(filled), [word for word in of if _IN_ORDER.match(of[word])]
+        wrong = [word for word in of if in_translation.count(word) != 1]
+        if not wrong and [word for word in in_translation if word in in_order] != in_order:
             wrong = in_order
         self.tagged.lost |= {of[word] for word in wrong}
         self.translation = words.sub(lambda word: of[word[0]], filled)
@@ -111,7 +111,7 @@ def _heads(message: re.Match[str]) -> list[str]:
 def _unquoted(strings: str) -> str:
     """Return what the strings of a message say together."""
     said = "".join(string[1:-1] for string in re.findall(_STRING, strings))
-    return re.sub(r"\\.", lambda found: _ESCAPES.get(found[0], found[0][1:]), said)
+    return re.sub(r"\\.", lambda escape: _ESCAPES.get(escape[0], escape[0][1:]), said)
 
 
 def _quoted(lines: Sequence[str], end: str) -> str:

@@ -12,17 +12,18 @@ from pathlib import Path
 
 from config.reader import Scalar, fields_of, read_value
 from utils.dataset.text import decoded_lines, open_text
+from utils.search.searcher import Sampling
 from utils.search.translator import Translator
 from utils.terminal.option import SEARCH, ConfigT
 from utils.terminal.output import notices
 from utils.text.language import count_letters
 
-_MOST_BYTES = 2**18  # read at a time, and most that is looked at for letters
+_MAX_BYTES = 2**18  # read at a time, and most that is looked at for letters
 _ASCII = "ANSI_X3.4-1968"  # what the locale C calls it
 
 
-def arriving_lines(file: BufferedIOBase, name: str, most: int) -> Iterator[list[str]]:
-    r"""Yield the lines of a UTF-8 stream as they arrive: together those that are there at once, up to `most`.
+def arriving_lines(file: BufferedIOBase, name: str, max_lines: int) -> Iterator[list[str]]:
+    r"""Yield the lines of a UTF-8 stream as they arrive: together those that are there at once, up to `max_lines`.
 
     Only "\n" ends a line. Lines before one that is not UTF-8 come before its error, which names the stream.
     """
@@ -31,7 +32,7 @@ def arriving_lines(file: BufferedIOBase, name: str, most: int) -> Iterator[list[
     for first in lines:
         chunk = [first]
         try:
-            while ready and len(chunk) < most:
+            while ready and len(chunk) < max_lines:
                 chunk.append(next(lines))
         except ValueError:
             yield chunk
@@ -42,7 +43,7 @@ def arriving_lines(file: BufferedIOBase, name: str, most: int) -> Iterator[list[
 def _lines(file: BufferedIOBase, ready: deque[bytes]) -> Iterator[bytes]:
     """Yield the lines of a stream; those that came with the same read wait in `ready`."""
     parts: list[bytes] = []  # of an unfinished line; joined only once, however long it gets
-    while read := file.read1(_MOST_BYTES):
+    while read := file.read1(_MAX_BYTES):
         *ends, rest = read.split(b"\n")
         for end in ends:
             ready.append(b"".join([*parts, end, b"\n"]))
@@ -62,8 +63,8 @@ class Ahead(BufferedIOBase):
 
     def beginning(self) -> str:
         """Return what comes first, as far as there are letters in it, which tell the language."""
-        while not count_letters(text := self._seen.decode(errors="ignore"))[0] and len(self._seen) < _MOST_BYTES:
-            if not (read := self._file.read1(_MOST_BYTES)):
+        while not count_letters(text := self._seen.decode(errors="ignore"))[0] and len(self._seen) < _MAX_BYTES:
+            if not (read := self._file.read1(_MAX_BYTES)):
                 break
             self._seen += read
         return text
@@ -179,13 +180,14 @@ class Conversation:
             return self._obey(name, value.strip())
         prefixes = [self.prefix] if self.prefix else None
         (translation,) = self.translator.translate([line], n_best=self.n_best, prefixes=prefixes)
-        ranked = [f"{i:2}  {one.score:9.4f}  {one.text}" for i, one in enumerate(translation.candidates, 1)]
+        best = enumerate(translation.candidates, 1)
+        ranked = [f"{rank:2}  {candidate.score:9.4f}  {candidate.text}" for rank, candidate in best]
         shown = ranked if self.n_best > 1 else [translation.text]
         return [*shown, *[f"({notice})" for notice in notices(translation).values()]]
 
     def _obey(self, name: str, value: str) -> list[str]:
         """Run a command and return the settings as they are now."""
-        search, sampling = self.translator.search, self.translator.sampling
+        search, searcher = self.translator.search, self.translator.searcher
         match name:
             case "q" | "quit" | "exit":
                 self.is_over = True
@@ -196,15 +198,17 @@ class Conversation:
                 self.translator.translate([""], prefixes=[value])  # refuses characters outside the vocabulary
                 self.prefix = value
             case "n":
-                if sampling is not None:
+                if isinstance(searcher, Sampling):
+                    sampling = searcher.sampling
                     self.n_best = _changed(sampling, "n_samples", name, value).n_samples
-                    self.translator.sampling = replace(sampling, n_samples=max(self.n_best, sampling.n_samples))
+                    sampling = replace(sampling, n_samples=max(self.n_best, sampling.n_samples))
+                    self.translator.searcher = replace(searcher, sampling=sampling)
                 else:
                     self.n_best = _changed(search, "beam_size", name, value).beam_size
                     self.translator.search = replace(search, beam_size=max(self.n_best, search.beam_size))
             case "beam" | "length_penalty":
                 search = self.translator.search = _changed(search, SEARCH[name], name, value)
-                self.n_best = min(self.n_best, search.beam_size) if sampling is None else self.n_best
+                self.n_best = self.n_best if isinstance(searcher, Sampling) else min(self.n_best, search.beam_size)
             case _:
                 raise ValueError(f"unknown command :{name}: see :help")
         return [self.settings()]

@@ -2,11 +2,11 @@
 
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from config.reader import fields_of, texts_of
 from config.search import SamplingConfig, SearchConfig
@@ -43,13 +43,13 @@ SEARCH, SAMPLING = _options(SearchConfig), _options(SamplingConfig)  # option ->
 def add_settings(group: Any, config_type: type, **other_help: str) -> None:
     """Add an option for each setting, explained as in its dataclass or otherwise; None where it is not given."""
     for option, field in _options(config_type).items():
-        kind, text = fields_of(config_type)[field], other_help.get(option, texts_of(config_type)[field].rstrip("."))
-        if choices := get_args(kind):
+        type_, text = fields_of(config_type)[field], other_help.get(option, texts_of(config_type)[field].rstrip("."))
+        if choices := get_args(type_):
             group.add_argument(option_of(option), choices=choices, help=text)
-        elif kind is bool:
+        elif type_ is bool:
             group.add_argument(option_of(option), type=_true_or_false, metavar="{true,false}", help=text)
         else:
-            group.add_argument(option_of(option), type=kind, metavar="N" if kind is int else "X", help=text)
+            group.add_argument(option_of(option), type=type_, metavar="N" if type_ is int else "X", help=text)
 
 
 def _true_or_false(text: str) -> bool:
@@ -91,20 +91,60 @@ def changed_by(config: ConfigT, options: Mapping[str, str], arguments: Namespace
         raise ValueError(message) from None
 
 
-def search_configs(own: SearchConfig, arguments: Namespace) -> tuple[SearchConfig, SamplingConfig | None]:
+@dataclass(frozen=True)
+class Options:
+    """What is asked of translate.py; a path of None is standard input or output, or nothing."""
+
+    texts: Sequence[str]
+    input: Path | None
+    output: Path | None
+    tag: str | None
+    pre_tokenized: bool
+    run: Sequence[str] | None
+    device: Device
+    precision: InferencePrecision
+    engine: Literal["miyako", "ctranslate2"]
+    format: Literal["text", "jsonl", "pharaoh"]
+    n_best: int
+    log_probs: bool
+    alignment: bool
+    attention: Path | None
+    explain: Path | None
+    prefix: str
+    glossary: Path | None
+    alternatives: int | None
+    score: str | None
+    minimum_bayes_risk: bool
+    sample: bool
+    settings: Mapping[str, Any]  # of search and sampling, by their options; None where it is not given
+
+    @classmethod
+    def read(cls, arguments: Namespace) -> "Options":
+        """Read parsed options; refuse those that make no sense together, before anything is loaded."""
+        if str(arguments.input) == "-":  # the usual name of standard input
+            arguments.input = None
+        refuse_contradictions(arguments)
+        # a text with line breaks is still one text
+        arguments.texts = [" ".join(text.split("\n")) for text in arguments.texts]
+        arguments.prefix = arguments.prefix or ""
+        arguments.settings = {option: arguments[option] for option in (*SEARCH, *SAMPLING)}
+        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+
+
+def search_configs(own: SearchConfig, options: Options) -> tuple[SearchConfig, SamplingConfig | None]:
     """Return a run's search settings, and how to sample, with the options applied and room for `--n-best`."""
-    search, n_best, by_risk = changed_by(own, SEARCH, arguments), arguments.n_best, arguments.minimum_bayes_risk
-    if arguments.sample:
+    search, n_best, by_risk = changed_by(own, SEARCH, options.settings), options.n_best, options.minimum_bayes_risk
+    if options.sample:
         n_samples = {"n_best": max(n_best, _RISK_SAMPLES) if by_risk else n_best}
         sampling = changed_by(SamplingConfig(), {"n_best": "n_samples"}, n_samples)
-        sampling = changed_by(sampling, SAMPLING, arguments)
+        sampling = changed_by(sampling, SAMPLING, options.settings)
         if sampling.n_samples < n_best:
             raise ValueError(f"--samples {sampling.n_samples} is less than --n-best {n_best}: give --samples {n_best}")
         return search, sampling
     if n_best > search.beam_size:
-        if arguments.beam is not None:
-            raise ValueError(f"--beam {arguments.beam} is less than --n-best {n_best}: give --beam {n_best}")
-        search = changed_by(search, {"n_best": "beam_size"}, arguments)
+        if (beam := options.settings["beam"]) is not None:
+            raise ValueError(f"--beam {beam} is less than --n-best {n_best}: give --beam {n_best}")
+        search = changed_by(search, {"n_best": "beam_size"}, {"n_best": n_best})
     if by_risk:
         require_candidates(search, "--beam 8, or --sample")
     return search, None
@@ -149,7 +189,7 @@ _CONTRADICTIONS = (
 
 
 def refuse_contradictions(arguments: Namespace) -> None:
-    """Refuse options that make no sense together, before anything is loaded."""
+    """Refuse options that make no sense together."""
     if arguments.input:
         require_text(arguments.input)
     require_options_at_least(arguments, n_best=1, alternatives=1)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from utils.command import Namespace, aligned
-from utils.search.inspection import Inspector, Judgement, Position
+from utils.command import aligned
+from utils.search.inspection import Inspector, Position, Score
 from utils.search.translator import Candidate, Translation
 from utils.terminal.catalog import Catalog
+from utils.terminal.option import Options
 from utils.terminal.subtitles import Subtitles
 from utils.text.language import count_letters, detect, looks_untokenized, refuse_other_language
 
@@ -19,54 +20,156 @@ if TYPE_CHECKING:  # with torch, which takes seconds to import
 
 Progress = Callable[[int], object]  # called with the number of lines that have just been finished
 
-TAB = "\t"  # separates the columns of n-best lists
 _DIGITS = 4  # more are noise
-_MOST_NOTICES = 10  # of a kind; a large file of another sort of text has one for every line
-_UNKNOWN, _CUT = "tokens not in the vocabulary", "cut off"  # kinds of notices
+_MAX_NOTICES = 10  # of a topic; a large file of another sort of text has one for every line
+_UNKNOWN, _TRUNCATED = "tokens not in the vocabulary", "cut off"  # topics of notices
 
 
 def notices(translation: Translation) -> dict[str, str]:
-    """Return notices about a translation for its reader, by their kinds."""
-    found = {}
+    """Return notices about a translation for its reader, by their topics."""
+    said = {}
     if translation.unknown:
-        found["left unchanged"] = "no part of it is in the vocabulary; left unchanged"
+        said["left unchanged"] = "no part of it is in the vocabulary; left unchanged"
     elif unknown := translation.unknown_tokens:
-        found[_UNKNOWN] = f"not in the vocabulary, so the model reads <unk>: {' '.join(dict.fromkeys(unknown))}"
+        said[_UNKNOWN] = f"not in the vocabulary, so the model reads <unk>: {' '.join(dict.fromkeys(unknown))}"
     if translation.is_far:
-        found["far"] = "the model is unsure: this is far from what it has learned from"
+        said["far"] = "the model is unsure: this is far from what it has learned from"
     if dropped := translation.dropped:
-        found["addresses lost"] = f"the translation does not have {' '.join(dropped)}"
+        said["addresses lost"] = f"the translation does not have {' '.join(dropped)}"
     if lost := [term for term, is_there in translation.terms if not is_there]:
-        found["terms missing"] = f"the translation does not have the terms {', '.join(lost)}"
-    return found
+        said["terms missing"] = f"the translation does not have the terms {', '.join(lost)}"
+    return said
 
 
-def judgement_notices(judgement: Judgement) -> dict[str, str]:
-    """Return notices about a scored translation, by their kinds."""
-    found = {}
-    if lost := judgement.lost_tokens:
-        found[_CUT] = f"longer than the model's window; {lost} tokens were ignored"
-    if unknown := judgement.n_unknown:
-        found[_UNKNOWN] = f"{unknown} tokens of the translation are not in the vocabulary: scored as <unk>"
-    return found
+def score_notices(score: Score) -> dict[str, str]:
+    """Return notices about a scored translation, by their topics."""
+    said = {}
+    if score.lost_tokens:
+        said[_TRUNCATED] = f"longer than the model's window; {score.lost_tokens} tokens were ignored"
+    if score.n_unknown:
+        said[_UNKNOWN] = f"{score.n_unknown} tokens of the translation are not in the vocabulary: scored as <unk>"
+    return said
 
 
-def judgement_table(judgement: Judgement) -> list[str]:
-    """Return a line for each token, and one for the whole translation."""
-    rows = [[token, _percent(log_prob)] for token, log_prob in zip(judgement.tokens, judgement.log_probs, strict=True)]
-    total = f"{len(judgement.tokens)} tokens, perplexity {judgement.perplexity:.2f}"
-    return [*aligned(rows, "lr", indent=""), "", f"log-probability {judgement.log_prob:.{_DIGITS}f}, {total}"]
+@dataclass(frozen=True)
+class TextLines:
+    """Lines of text: translations, lists of the best as Moses writes them, or tables."""
+
+    options: Options
+    inspector: Inspector
+
+    def translations(self, first: int, _texts: Sequence[str], translations: Sequence[Translation]) -> Iterator[str]:
+        """Yield a line for each translation, or for each candidate of each; the number of the first is `first`."""
+        for number, translation in enumerate(translations, first):
+            if self.options.n_best == 1:
+                yield translation.text
+                continue
+            for candidate in translation.candidates:
+                text = candidate.text.replace("\t", " ")  # which separates the columns
+                yield f"{number}\t{candidate.score:.{_DIGITS}f}\t{text}"
+
+    def scores(self, _pairs: Sequence[tuple[str, str]], scores: Sequence[Score]) -> Iterator[str]:
+        """Yield a line for each score of a line; of a text, one for each token and one for all."""
+        for score in scores:
+            n_tokens = len(score.tokens)
+            if not self.options.texts:
+                yield f"{score.log_prob:.{_DIGITS}f}\t{n_tokens}\t{score.perplexity:.{_DIGITS}f}"
+                continue
+            cells = zip(score.tokens, map(_percent, score.log_probs), strict=True)
+            yield from aligned([*map(list, cells)], "lr", indent="")
+            total = f"{n_tokens} tokens, perplexity {score.perplexity:.2f}"
+            yield from ("", f"log-probability {score.log_prob:.{_DIGITS}f}, {total}")
+
+    def alternatives(self, _text: str, translation: Translation, positions: Sequence[Position]) -> Iterator[str]:
+        """Yield the translation, and a line for each position: its number, token and the likeliest with percentages."""
+        rows = []
+        for position in positions:
+            likeliest = [cell for token, log_prob in position.likeliest for cell in (token, _percent(log_prob))]
+            rows.append([str(position.number), position.token, "│", *likeliest])
+        n_columns = max(map(len, rows))
+        filled = [row + [""] * (n_columns - len(row)) for row in rows]
+        table = aligned(filled, "rll" + "lr" * ((n_columns - 3) // 2), indent="")
+        yield from (translation.text, "", *table)
 
 
-def alternatives_table(positions: Sequence[Position]) -> list[str]:
-    """Return a line for each position: its number, its token, and the likeliest tokens with their probabilities."""
-    rows = []
-    for position in positions:
-        likeliest = [cell for token, log_prob in position.likeliest for cell in (token, _percent(log_prob))]
-        rows.append([str(position.number), position.token, "│", *likeliest])
-    n_columns = max(map(len, rows))
-    filled = [row + [""] * (n_columns - len(row)) for row in rows]
-    return aligned(filled, "rll" + "lr" * ((n_columns - 3) // 2), indent="")
+class Pharaoh(TextLines):
+    """Source words, target words and links."""
+
+    def translations(self, _first: int, _texts: Sequence[str], translations: Sequence[Translation]) -> Iterator[str]:
+        """Yield a line for each translation."""
+        for words in self.inspector.words(translations):
+            yield "\t".join([" ".join(words.source), " ".join(words.target), pharaoh(words.links)])
+
+
+class JsonLines(TextLines):
+    """A JSON object for each text; what is costly, only on request."""
+
+    def translations(self, _first: int, texts: Sequence[str], translations: Sequence[Translation]) -> Iterator[str]:
+        """Yield a line for each translation."""
+        yield from map(_json_line, self._records(texts, translations))
+
+    def scores(self, pairs: Sequence[tuple[str, str]], scores: Sequence[Score]) -> Iterator[str]:
+        """Yield a line for each score."""
+        for (source, given), score in zip(pairs, scores, strict=True):
+            yield _json_line(
+                {
+                    "source": source,
+                    "translation": given,
+                    "log_prob": round(score.log_prob, _DIGITS),
+                    "perplexity": round(score.perplexity, _DIGITS),
+                    "tokens": score.tokens,
+                    "log_probs": _rounded(score.log_probs),
+                    "lost_tokens": score.lost_tokens,
+                    "unknown_tokens": score.n_unknown,
+                }
+            )
+
+    def alternatives(self, text: str, translation: Translation, positions: Sequence[Position]) -> Iterator[str]:
+        """Yield a line for the translation, with the likeliest tokens at each position."""
+        (record,) = self._records([text], [translation])
+        record["alternatives"] = [
+            {
+                "position": position.number,
+                "token": position.token,
+                "likeliest": [{"token": token, "log_prob": round(p, _DIGITS)} for token, p in position.likeliest],
+            }
+            for position in positions
+        ]
+        yield _json_line(record)
+
+    def _records(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[dict[str, Any]]:
+        """Return the fields of each translation."""
+        records = []
+        for text, translation in zip(texts, translations, strict=True):
+            record: dict[str, Any] = {
+                "source": text,
+                **_candidate(translation.candidates[0]),
+                "unknown": translation.unknown,
+                "unknown_tokens": translation.unknown_tokens,
+                "far": translation.is_far,
+                "dropped": translation.dropped,
+            }
+            if self.options.glossary is not None:
+                record["terms"] = [{"term": term, "appears": is_there} for term, is_there in translation.terms]
+            if self.options.n_best > 1:
+                record["n_best"] = [*map(_candidate, translation.candidates)]
+            if len(translation.pieces) > 1:
+                record["sentences"] = [
+                    {"source": piece.source, "candidates": [*map(_candidate, piece.candidates)]}
+                    for piece in translation.pieces
+                ]
+            records.append(record)
+        if self.options.log_probs:
+            for record, log_probs in zip(records, self.inspector.log_probs(translations), strict=True):
+                record["log_probs"] = _rounded(log_probs)
+        if self.options.alignment:
+            tokens, alignments = self.inspector.source_tokens(translations), self.inspector.alignments(translations)
+            for record, source, links in zip(records, tokens, alignments, strict=True):
+                record |= {"source_tokens": source, "alignment": pharaoh(links)}
+        return records
+
+
+_WRITER = {"text": TextLines, "jsonl": JsonLines, "pharaoh": Pharaoh}
 
 
 def pharaoh(links: "Links") -> str:
@@ -91,191 +194,124 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
     return {"translation": candidate.text, "score": round(candidate.score, _DIGITS), "tokens": candidate.tokens}
 
 
-class Reads(NamedTuple):
-    """What kind of text a run has learned to read."""
+class SourceText(NamedTuple):
+    """The text that a run has learned to read."""
 
     language: str
     tokenized: bool = False  # spaces separate all words and marks
 
     def notices(self, texts: Sequence[str]) -> list[str]:
         """Return what is to be said about texts of another kind."""
-        found = []
+        said = []
         try:
-            if (kind := detect("\n".join(texts), ["en", self.language])) is None or kind.language != self.language:
+            detected = detect("\n".join(texts), ["en", self.language])
+            if detected is None or detected.language != self.language:
                 refuse_other_language(texts, self.language, "the text", "--run names a run that reads it")
         except ValueError as error:  # a list of names may be in another script: it is translated all the same
-            found.append(str(error))
+            said.append(str(error))
         if self.tokenized and looks_untokenized(texts):
-            found.append(
+            said.append(
                 "this run learned from text where spaces separate all words and marks: text of that kind, perhaps in "
                 "lower case, is translated better"
             )
-        return found
+        return said
 
 
 @dataclass
 class Presenter:
-    """Formats output for chunks of lines: translations, alternatives, or scores of given translations."""
+    """Yields the output for chunks of lines, and logs notices about them."""
 
     inspector: Inspector
-    shown: Namespace  # the arguments of translate.py: format, n_best, prefix, glossary, log_probs, alignment
+    options: Options
     log: Callable[[str], object]  # called with notices for the reader, which name their lines
-    reads: Reads
+    source_text: SourceText
     is_known: bool = False  # what kind of text it is
-    n_notices: Counter[str] = field(default_factory=Counter)  # by their kinds
+    n_notices: Counter[str] = field(default_factory=Counter)  # by their topics
     terms: Counter[tuple[str, bool]] = field(default_factory=Counter)  # of the glossary; whether translations have them
     n_with_terms: int = 0  # lines
-    n_judged: int = 0  # translations scored so far
+    n_scored: int = 0  # translations so far
     n_tokens: int = 0
     log_prob: float = 0.0
 
+    def __post_init__(self) -> None:
+        self._writer = _WRITER[self.options.format](self.options, self.inspector)
+
     def translations(self, first: int, texts: Sequence[str], on_progress: Progress = lambda _: None) -> Iterator[str]:
-        """Yield a line for each text, or for each candidate of each text; the number of the first is `first`."""
+        """Yield the translations of texts, of which the first has the number `first`."""
         if not self.is_known and count_letters("".join(texts))[0]:  # the first lines may be numbers, and tell nothing
             self.is_known = True
-            for notice in self.reads.notices(texts):
-                self.log(notice)
-        found = self._translate(texts, on_progress, first)
-        for number, translation in enumerate(found, first):
+            self._remark(texts)
+        translations = self._translate(texts, on_progress, first)
+        for number, translation in enumerate(translations, first):
             self._notify(number, notices(translation))
-        if self.shown.format == "jsonl":
-            yield from map(_json_line, self._records(texts, found))
-        elif self.shown.format == "pharaoh":
-            for words in self.inspector.words(found):  # source words, target words and links
-                yield "\t".join([" ".join(words.source), " ".join(words.target), pharaoh(words.links)])
-        elif self.shown.n_best == 1:
-            yield from (translation.text for translation in found)
-        else:  # an n-best list, as Moses writes it
-            for number, translation in enumerate(found, first):
-                for one in translation.candidates:
-                    yield f"{number}\t{one.score:.{_DIGITS}f}\t{one.text.replace(TAB, ' ')}"
+        yield from self._writer.translations(first, texts, translations)
 
-    def in_shape(self, file: Subtitles | Catalog, on_progress: Progress) -> str:
+    def translated_file(self, file: Subtitles | Catalog, on_progress: Progress) -> str:
         """Return a file with its texts translated, and all else as it was; notices have the numbers of their lines."""
         texts = [text.text for text in file.texts]
-        for notice in self.reads.notices(texts):
-            self.log(notice)
-        found, has_tags = self._translate(texts, on_progress), any(text.has_tags for text in file.texts)
-        links = self.inspector.span_links(texts, found) if has_tags else [()] * len(texts)
-        filled = file.filled([(one.text, each) for one, each in zip(found, links, strict=True)])
-        for number, one, text in zip(file.numbers, found, file.texts, strict=True):
+        self._remark(texts)
+        translations, has_tags = self._translate(texts, on_progress), any(text.has_tags for text in file.texts)
+        links = self.inspector.span_links(texts, translations) if has_tags else [()] * len(texts)
+        filled = file.filled([*zip((translation.text for translation in translations), links, strict=True)])
+        for number, translation, text in zip(file.numbers, translations, file.texts, strict=True):
             lost = {"lost": f"{file.lost} {' '.join(sorted(text.lost))}"} if text.lost else {}
-            self._notify(number, notices(one) | lost)
+            self._notify(number, notices(translation) | lost)
         return filled
 
     def alternatives(self, text: str, k: int) -> Iterator[str]:
         """Yield the translation of a text and the k likeliest tokens at each position, or only after the prefix."""
-        (found,) = self._translate([text])
-        positions = self.inspector.positions(found, k, self.shown.prefix)
-        self._notify(1, notices(found))
-        if self.shown.format == "jsonl":
-            (record,) = self._records([text], [found])
-            record["alternatives"] = [
-                {
-                    "position": position.number,
-                    "token": position.token,
-                    "likeliest": [{"token": token, "log_prob": round(p, _DIGITS)} for token, p in position.likeliest],
-                }
-                for position in positions
-            ]
-            yield _json_line(record)
-        else:
-            yield from (found.text, "", *alternatives_table(positions))
+        (translation,) = self._translate([text])
+        positions = self.inspector.positions(translation, k, self.options.prefix)
+        self._notify(1, notices(translation))
+        yield from self._writer.alternatives(text, translation, positions)
 
-    def judgements(
-        self,
-        first: int,
-        pairs: Sequence[tuple[str, str]],
-        on_progress: Progress = lambda _: None,
-        by_token: bool = False,
+    def scores(
+        self, first: int, pairs: Sequence[tuple[str, str]], on_progress: Progress = lambda _: None
     ) -> Iterator[str]:
-        """Yield the score of the second of each pair as a translation of the first: a line per pair, or per token."""
-        found = self.inspector.judge([source for source, _ in pairs], [given for _, given in pairs])
-        for number, ((source, given), judgement) in enumerate(zip(pairs, found, strict=True), first):
-            self._notify(number, judgement_notices(judgement))
-            self.log_prob += judgement.log_prob
-            self.n_tokens += len(judgement.tokens)
-            if self.shown.format == "jsonl":
-                fields = {
-                    "source": source,
-                    "translation": given,
-                    "log_prob": round(judgement.log_prob, _DIGITS),
-                    "perplexity": round(judgement.perplexity, _DIGITS),
-                    "tokens": judgement.tokens,
-                    "log_probs": _rounded(judgement.log_probs),
-                    "lost_tokens": judgement.lost_tokens,
-                    "unknown_tokens": judgement.n_unknown,
-                }
-                yield _json_line(fields)
-            elif by_token:
-                yield from judgement_table(judgement)
-            else:
-                yield f"{judgement.log_prob:.{_DIGITS}f}\t{len(judgement.tokens)}\t{judgement.perplexity:.{_DIGITS}f}"
-        self.n_judged += len(pairs)
+        """Yield the score of the second of each pair as a translation of the first."""
+        scores = self.inspector.scores([source for source, _ in pairs], [given for _, given in pairs])
+        for number, score in enumerate(scores, first):
+            self._notify(number, score_notices(score))
+            self.log_prob += score.log_prob
+            self.n_tokens += len(score.tokens)
+        yield from self._writer.scores(pairs, scores)
+        self.n_scored += len(pairs)
         on_progress(len(pairs))
 
     def total(self) -> str:
         """Return a summary of all translations scored so far."""
         perplexity = math.exp(-self.log_prob / max(1, self.n_tokens))
-        return f"{self.n_judged:,} lines, {self.n_tokens:,} tokens with </s>, perplexity {perplexity:.2f}"
+        return f"{self.n_scored:,} lines, {self.n_tokens:,} tokens with </s>, perplexity {perplexity:.2f}"
 
-    def conclude(self) -> None:
-        """Log how many notices of each kind were left out, and how many terms of the glossary there are."""
-        for kind, count in self.n_notices.items():
-            if (more := count - _MOST_NOTICES) > 0:
-                which = "" if self.shown.get("in_shape") else "; --format jsonl tells which"
-                self.log(f"{more:,} more line{'s' * (more > 1)}: {kind}{which}")
-        if self.shown.glossary is not None:
+    def conclude(self, hint: str = "; --format jsonl tells which") -> None:
+        """Log how many notices of each topic were left out, and how many terms of the glossary there are."""
+        for topic, count in self.n_notices.items():
+            if (left_out := count - _MAX_NOTICES) > 0:
+                self.log(f"{left_out:,} more line{'s' * (left_out > 1)}: {topic}{hint}")
+        if self.options.glossary is not None:
             lost = {term: n for (term, is_there), n in self.terms.most_common() if not is_there}
-            shown = ", ".join(f"{term} ({n})" if n > 1 else term for term, n in [*lost.items()][:_MOST_NOTICES])
+            shown = ", ".join(f"{term} ({n})" if n > 1 else term for term, n in [*lost.items()][:_MAX_NOTICES])
             n, missing = self.terms.total(), f"; missing: {shown}" if lost else ""
             n_there, lines = n - sum(lost.values()), f"{self.n_with_terms:,} line{'s' * (self.n_with_terms != 1)}"
             self.log(f"glossary: {n_there:,} of {n:,} terms appear in {lines}{missing}")
 
-    def _notify(self, number: int, found: Mapping[str, str]) -> None:
-        """Log the notices about the line of this number, but only the first of each kind."""
-        for kind, text in found.items():
-            self.n_notices[kind] += 1
-            if self.n_notices[kind] <= _MOST_NOTICES:
+    def _remark(self, texts: Sequence[str]) -> None:
+        for notice in self.source_text.notices(texts):
+            self.log(notice)
+
+    def _notify(self, number: int, topics: Mapping[str, str]) -> None:
+        """Log the notices about the line of this number, but only the first of each topic."""
+        for topic, text in topics.items():
+            self.n_notices[topic] += 1
+            if self.n_notices[topic] <= _MAX_NOTICES:
                 self.log(f"line {number}: {text}")
 
     def _translate(
         self, texts: Sequence[str], on_progress: Progress = lambda _: None, first: int = 1
     ) -> list[Translation]:
-        prefixes = [self.shown.prefix] * len(texts) if self.shown.prefix else None
-        found = self.inspector.translator.translate(texts, on_progress, self.shown.n_best, prefixes, first)
-        for translation in found:
+        prefixes = [self.options.prefix] * len(texts) if self.options.prefix else None
+        translations = self.inspector.translator.translate(texts, on_progress, self.options.n_best, prefixes, first)
+        for translation in translations:
             self.terms.update(translation.terms)
             self.n_with_terms += bool(translation.terms)
-        return found
-
-    def _records(self, texts: Sequence[str], found: Sequence[Translation]) -> list[dict[str, Any]]:
-        """Return the JSON fields of each translation; costly ones only on request."""
-        rows: list[dict[str, Any]] = [
-            {
-                "source": text,
-                **_candidate(one.candidates[0]),
-                "unknown": one.unknown,
-                "unknown_tokens": one.unknown_tokens,
-                "far": one.is_far,
-                "dropped": one.dropped,
-            }
-            for text, one in zip(texts, found, strict=True)
-        ]
-        for row, one in zip(rows, found, strict=True):
-            if self.shown.glossary is not None:
-                row["terms"] = [{"term": term, "appears": is_there} for term, is_there in one.terms]
-            if self.shown.n_best > 1:
-                row["n_best"] = [*map(_candidate, one.candidates)]
-            if len(one.pieces) > 1:
-                row["sentences"] = [
-                    {"source": piece.source, "candidates": [*map(_candidate, piece.candidates)]} for piece in one.pieces
-                ]
-        if self.shown.log_probs:
-            for row, log_probs in zip(rows, self.inspector.log_probs(found), strict=True):
-                row["log_probs"] = _rounded(log_probs)
-        if self.shown.alignment:
-            tokens, alignments = self.inspector.source_tokens(found), self.inspector.alignments(found)
-            for row, source, links in zip(rows, tokens, alignments, strict=True):
-                row |= {"source_tokens": source, "alignment": pharaoh(links)}
-        return rows
+        return translations

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from utils.command import columns_of
 from utils.dataset.text import lines_of, open_text
+from utils.search.inspection import SpanLinks
+from utils.search.markup import POINTS, Tag, TaggedText
 from utils.text.language import HAN, KANA, unspaced_language
-from utils.text.markup import POINTS, SpanLinks, Tag, TaggedText
 
 _TIME = r"[ \t]*\d+:\d\d:\d\d[,.]\d+[ \t]*"
 _HEAD = rf"\ufeff?(?:[ \t]*\d+[ \t]*\r?\n)?{_TIME}-->{_TIME}(?:[ \t].*)?\r?$"
@@ -36,8 +37,8 @@ class Subtitles:
         content = content_of(path)
         self.texts, self.numbers = list[TaggedText](), list[int]()
         self._parts, end = list[str](), 0  # of the file: what stands before a text, the text, and so on
-        for found in _SUBTITLE.finditer(content):
-            for spoken in _SPOKEN.finditer(content, *found.span(1)):
+        for subtitle in _SUBTITLE.finditer(content):
+            for spoken in _SPOKEN.finditer(content, *subtitle.span(1)):
                 raw = spoken[0].rstrip()
                 text = tagged(re.sub(r"\s*\n\s*", "" if unspaced_language([raw]) else " ", raw))
                 if re.search(r"\w", text.text):  # not ♪ or ?!, which need no translation
@@ -46,7 +47,8 @@ class Subtitles:
                     self.texts.append(text)
                     end = spoken.start() + len(raw)
         self._parts.append(content[end:])
-        for number, line in enumerate(_SUBTITLE.sub(lambda found: "\n" * found[0].count("\n"), content).split("\n"), 1):
+        rest = _SUBTITLE.sub(lambda subtitle: "\n" * subtitle[0].count("\n"), content)
+        for number, line in enumerate(rest.split("\n"), 1):
             if line.strip(" \t\r\ufeff0123456789"):
                 what = "a subtitle is a number, times such as 00:00:01,000 --> 00:00:02,500, and lines"
                 raise ValueError(f"{path}, line {number}: {line.strip()[:40]!r} belongs to no subtitle; {what}")
@@ -54,8 +56,8 @@ class Subtitles:
     def filled(self, translations: Sequence[tuple[str, SpanLinks]]) -> str:
         """Return the file with these translations, and their links, in the place of its texts."""
         parts = self._parts.copy()
-        for i, (text, found) in enumerate(zip(self.texts, translations, strict=True)):
-            lines = _wrapped(text.filled(*found), parts[2 * i + 1].count("\n") + 1)
+        for i, (text, (translation, links)) in enumerate(zip(self.texts, translations, strict=True)):
+            lines = _wrapped(text.filled(translation, links), parts[2 * i + 1].count("\n") + 1)
             parts[2 * i + 1] = ("\r\n" if "\r" in parts[0] else "\n").join(lines)
         return "".join(parts)
 
@@ -78,15 +80,15 @@ def tagged(text: str) -> TaggedText:
     return TaggedText(parts, text.removesuffix(rest))
 
 
-def _wrapped(text: str, most: int) -> list[str]:
+def _wrapped(text: str, max_lines: int) -> list[str]:
     """Break a text into as few lines as fit on a screen, but at most so many, all of about the same length."""
     columns = _columns(text)
-    for width in count(columns // min(most, columns // _COLUMNS + 1)):
+    for width in count(columns // min(max_lines, columns // _COLUMNS + 1)):
         lines = [""]
         for chunk in _CHUNK.findall(text):
             lines += [""] if lines[-1] and _columns(lines[-1] + chunk) > width else []
             lines[-1] += chunk
-        if len(lines) <= most:
+        if len(lines) <= max_lines:
             break
     return [line.rstrip() for line in lines]
 

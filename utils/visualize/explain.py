@@ -27,6 +27,7 @@ from utils.run import WATCH_PAGE, WATCHED
 from utils.search.beam import BeamStep, largest
 from utils.search.constraint import NEVER
 from utils.search.forced import attention_weights, attentions, layer_guesses, recorded_by_kind
+from utils.search.searcher import BeamSearch
 from utils.search.translator import Translator
 from utils.text.tokenizer import Tokenizer
 from utils.training.report import JsonLines, Validation, read_log, spread
@@ -44,8 +45,8 @@ def show_explanation(run: Run, translator: Translator, text: str, path: Path, pr
     require_writable(path.parent, "give --explain a file in another folder")
     (src, tgt), languages = run.tokenizers, run.config.data.languages
     steps: list[dict[str, Any]] = []
-    watched = replace(translator, on_step=lambda step: steps.append(_candidates(step, tgt)))
-    source, target, translation = translated_at_once(run, watched, text, prefix)
+    search = replace(cast(BeamSearch, translator.searcher), on_step=lambda step: steps.append(_candidates(step, tgt)))
+    source, target, translation = translated_at_once(run, replace(translator, searcher=search), text, prefix)
     read, said = src.tokens(source), tgt.tokens(target)
     penalties = [translator.search.penalty(length) for length in range(1, len(steps) + 1)]
     data = {
@@ -55,8 +56,8 @@ def show_explanation(run: Run, translator: Translator, text: str, path: Path, pr
         "said": {"tokens": [*said, EOS], "lang": languages[1]},
         "beam": {"steps": steps, "penalties": penalties, "alpha": translator.search.length_penalty},
         # that of the search, in its precision
-        **_inside(cast(Transformer, translator.model), source, target),
-        "guesses": listed_guesses(cast(Transformer, translator.model), source, target, tgt),
+        **_inside(cast(Transformer, search.model), source, target),
+        "guesses": listed_guesses(cast(Transformer, search.model), source, target, tgt),
     }
     write_page("explain.html", data, Pair(text, translation, *languages, run.folder.resolve().name), path)
 
@@ -189,7 +190,7 @@ class Watch(JsonLines):
 
 def _seen(translator: Translator, text: str, reference: str, source: list[int], target: list[int]) -> dict[str, Any]:
     """Return what the page shows of a sentence; attention is the mean over the heads of each layer."""
-    model, (src, tgt) = cast(EncoderDecoder, translator.model), translator.tokenizers
+    model, (src, tgt) = cast(EncoderDecoder, cast(BeamSearch, translator.searcher).model), translator.tokenizers
     return {
         "source": text,
         "reference": reference,

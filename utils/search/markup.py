@@ -16,10 +16,8 @@ from html.parser import HTMLParser
 from itertools import groupby
 from typing import NamedTuple
 
+from utils.search.inspection import Span, SpanLinks
 from utils.text.language import HAN, KANA
-
-Span = tuple[int, int]  # begin and end, in characters
-SpanLinks = Sequence[tuple[Span, Span]]  # of source and translation
 
 INLINE = "abbr|a|bdi|bdo|b|cite|del|em|font|ins|img|i|kbd|label|mark|q|small|span|strong|sub|sup|s|time|u|var|wbr"
 POINTS = ("img", "wbr")  # which hold no text; a <br> ends a sentence, as other tags do
@@ -74,7 +72,7 @@ class TaggedText:
 
     def filled(self, translation: str, links: SpanLinks, quoted: Callable[[str], str] = str) -> str:
         """Return the translation with its tags; `quoted` writes what is no tag as the markup does."""
-        words = [found.span() for found in _WORD.finditer(translation)]
+        words = [word.span() for word in _WORD.finditer(translation)]
         number = {i: word for word, span in enumerate(words) for i in range(*span)}  # of the word at each character
         sources: list[set[Span]] = [set() for _ in words]
         for source, target in links:
@@ -153,15 +151,15 @@ def _ranges(inside: Sequence[_Element], sources: Sequence[set[Span]], first: int
         if owners := Counter(owner[at] for span in sources[word] for at in range(*span) if at in owner):
             linked.append((word, owners.most_common(1)[0][0], n_elsewhere))
         n_elsewhere += bool(sources[word]) and not owners
-    best, found = Counter[int](), dict[int, Span]()
-    for i, together in groupby(linked, key=lambda each: each[1]):
+    best, ranges = Counter[int](), dict[int, Span]()
+    for i, together in groupby(linked, key=lambda word_and_owner: word_and_owner[1]):
         begin = score = passed = 0  # the largest sum of a stretch (Kadane)
         for word, _, elsewhere in together:
             score -= elsewhere - passed
             begin, score, passed = (begin if score > 0 else word), max(score, 0) + 1, elsewhere
             if score > best[i]:
-                best[i], found[i] = score, (begin, word + 1)
-    return found
+                best[i], ranges[i] = score, (begin, word + 1)
+    return ranges
 
 
 def _raw(parts: Sequence[str | Tag], quoted: Callable[[str], str] = str) -> str:
