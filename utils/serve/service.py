@@ -20,6 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from config.data import primary_language
 from config.search import Limits
 from const.token import EOS
+from models.decoder_only import DecoderOnlyTranslator
 from models.encoder_decoder import EncoderDecoder
 from utils.search.forced import mean_cross_attention
 from utils.search.inspection import Inspector
@@ -86,7 +87,7 @@ def translate_lines(
         Line(one, [[*tokens(piece), EOS] for piece in one.pieces], [[] for _ in one.pieces], of_line)
         for one, of_line in zip(translations, links, strict=True)
     ]
-    if not options.attention:
+    if not options.attention or isinstance(model, DecoderOnlyTranslator):  # which has none to the source alone
         return found
     sources, targets, owners, n_weights = [], [], list[list[list[list[float]]]](), 0
     for line in found:
