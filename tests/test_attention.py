@@ -209,12 +209,12 @@ def test_a_masked_key_counts_for_nothing_however_badly_the_others_fit(
 @with_and_without_gradients
 def test_dropout_drops_weights_while_training_only(twin: type[nn.Module], gradients: bool) -> None:
     torch.manual_seed(0)
-    attention, one = twin(0.5), torch.ones(1, 1, 64, 1)
+    attention, ones = twin(0.5), torch.ones(1, 1, 64, 1)
     with torch.set_grad_enabled(gradients):
-        dropped, _ = attention(one, one[:, :, :1], one[:, :, :1])  # one key: a weight of 1, kept doubled or dropped
-        kept, _ = attention.eval()(one, one[:, :, :1], one[:, :, :1])
+        dropped, _ = attention(ones, ones[:, :, :1], ones[:, :, :1])  # one key: a weight of 1, kept doubled or dropped
+        kept, _ = attention.eval()(ones, ones[:, :, :1], ones[:, :, :1])
     assert set(dropped.flatten().tolist()) == {0.0, 2.0}
-    assert kept.equal(one)
+    assert kept.equal(ones)
 
 
 D = H * K
@@ -276,7 +276,7 @@ def test_widths_that_do_not_split_are_refused_with_their_numbers() -> None:
 def test_rotary_positions_are_the_matrix_of_the_paper() -> None:
     """Su et al. 2021, eq. 15: a rotation of each pair of components, written out."""
     x, width = torch.randn(1, 1, 5, 6, dtype=torch.float64), 6
-    found = RotaryEmbedding(width, 5)(x, start=0)
+    turned = RotaryEmbedding(width, 5)(x, start=0)
     for m in range(5):
         matrix = torch.zeros(width, width, dtype=torch.float64)
         for j in range(width // 2):
@@ -284,7 +284,7 @@ def test_rotary_positions_are_the_matrix_of_the_paper() -> None:
             matrix[2 * j : 2 * j + 2, 2 * j : 2 * j + 2] = torch.tensor(
                 [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]
             )
-        torch.testing.assert_close(found[0, 0, m], matrix @ x[0, 0, m], atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(turned[0, 0, m], matrix @ x[0, 0, m], atol=1e-6, rtol=1e-6)
 
 
 def test_a_start_is_a_slice_of_the_whole_also_past_the_table() -> None:

@@ -216,7 +216,7 @@ def run(program, *words):
             print("refused:", error)
             if program == "train":
                 raise
-    return said.getvalue(), [str(one.message) for one in warned]
+    return said.getvalue(), [str(warning.message) for warning in warned]
 
 def change(words, exports):
     import train

@@ -32,7 +32,7 @@ def test_a_token_is_its_row_times_the_root_of_the_width(d_model: int) -> None:
         torch.testing.assert_close(out[b, t], embedding.weight[token] * d_model**0.5)
 
 
-both_kinds = pytest.mark.parametrize("kind", [SinusoidalPositionalEncoding, LearnedPositionalEncoding])
+both_encodings = pytest.mark.parametrize("encoding_type", [SinusoidalPositionalEncoding, LearnedPositionalEncoding])
 
 
 def by_hand(position: int, component: int, d_model: int) -> float:
@@ -58,10 +58,10 @@ def test_behind_the_end_of_the_table_the_same_table_goes_on(
     assert added.equal(sinusoid(start + length, d_model)[start:].expand(2, -1, -1))
 
 
-@both_kinds
+@both_encodings
 @pytest.mark.parametrize("start", [0, 1, 4, 6])
-def test_a_later_start_is_a_slice_of_the_whole(kind: type[nn.Module], start: int) -> None:
-    encoding, x = kind(6, 7), torch.randn(2, 7, 6)
+def test_a_later_start_is_a_slice_of_the_whole(encoding_type: type[nn.Module], start: int) -> None:
+    encoding, x = encoding_type(6, 7), torch.randn(2, 7, 6)
     whole = encoding(x)
     assert encoding(x[:, start:], start=start).equal(whole[:, start:])
     assert not whole[:, start:].equal(x[:, start:])
@@ -75,9 +75,9 @@ def test_a_half_precision_model_stays_in_half_precision(length: int) -> None:
     torch.testing.assert_close(added[0].float(), sinusoid(length, 6), atol=4e-3, rtol=0)
 
 
-@both_kinds
-def test_dropout_takes_the_sum(kind: type[nn.Module]) -> None:
-    encoding, x = kind(6, 7, dropout=0.5), torch.randn(2, 7, 6)
+@both_encodings
+def test_dropout_takes_the_sum(encoding_type: type[nn.Module]) -> None:
+    encoding, x = encoding_type(6, 7, dropout=0.5), torch.randn(2, 7, 6)
     dropped, kept = encoding(x), encoding.eval()(x)
     torch.testing.assert_close(dropped, torch.where(dropped == 0, 0, 2 * kept))
     assert 20 < dropped.count_nonzero() < 64
@@ -253,8 +253,8 @@ def test_an_encoder_block_is_torchs_own_forward_and_back(
     ours, theirs = encoder_blocks(norm_first, activation, fused, eps)
     x = torch.randn(2, 5, D, dtype=torch.float64, requires_grad=True)
     mask = padding_mask(SRC, 0) & causal_mask(5, 5) if masked else None
-    hidden = {"src_mask": ~causal_mask(5, 5), "src_key_padding_mask": SRC == 0} if masked else {}
-    assert_twin(lambda: ours(x, mask), theirs(x, **hidden), x)
+    masks_of_torch = {"src_mask": ~causal_mask(5, 5), "src_key_padding_mask": SRC == 0} if masked else {}
+    assert_twin(lambda: ours(x, mask), theirs(x, **masks_of_torch), x)
 
 
 TGT = torch.tensor([[4, 5, 0, 0], [4, 5, 6, 7]])
@@ -286,10 +286,10 @@ def test_a_decoder_block_is_torchs_own_forward_and_back(
     memory = torch.randn(2, S, D, dtype=torch.float64, requires_grad=True)
     masks = (padding_mask(TGT, 0) & causal_mask(T, T), padding_mask(SRC, 0)) if masked else (None, None)
     padding = {"tgt_key_padding_mask": TGT == 0, "memory_key_padding_mask": SRC == 0}
-    hidden = padding | {"tgt_mask": ~causal_mask(T, T)} if masked else {}
+    masks_of_torch = padding | {"tgt_mask": ~causal_mask(T, T)} if masked else {}
     own, cross = masks
 
     def decoded() -> Tensor:
         return cast(Tensor, ours(x, ours.cross_attention.project(memory), own, cross)[0])
 
-    assert_twin(decoded, theirs(x, memory, **hidden), x, memory)
+    assert_twin(decoded, theirs(x, memory, **masks_of_torch), x, memory)

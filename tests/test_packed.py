@@ -63,9 +63,9 @@ def test_in_half_precision_it_is_the_product_under_autocast(
     linear, x = nn.Linear(24, 40, bias), torch.randn(7, 24).to(given)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         expected = linear(x)
-    found = PackedLinear(linear, torch.bfloat16)(x)
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
+    output = PackedLinear(linear, torch.bfloat16)(x)
+    assert output.dtype == torch.bfloat16
+    torch.testing.assert_close(output, expected, atol=0.02, rtol=0.02)
 
 
 @with_bias
@@ -115,20 +115,20 @@ def test_many_rows_are_rounded_one_by_one_and_multiplied_in_integers(
     rounded = (x / steps.clamp(min=1e-9)).round() * steps.double()
     expected = rounded @ (layer.int8 * layer.scale[:, None].double()).t()
     expected = (expected if linear.bias is None else expected + linear.bias.detach()).float()
-    found = layer(x[None])[0]
-    torch.testing.assert_close(found, expected.relu() if after == "relu" else expected, rtol=1e-5, atol=1e-5)
+    output = layer(x[None])[0]
+    torch.testing.assert_close(output, expected.relu() if after == "relu" else expected, rtol=1e-5, atol=1e-5)
     error = (expected - exact).norm(dim=1) / exact.norm(dim=1).clamp(min=1e-9)
     assert (error < 0.02).all()
     assert error.mean() > 0.001  # it has been rounded
-    assert layer(x.flip(0)).flip(0).equal(found)
-    assert layer(x[:9]).equal(found[:9])
+    assert layer(x.flip(0)).flip(0).equal(output)
+    assert layer(x[:9]).equal(output[:9])
     assert layer(x[:0]).shape == (0, 40)
     if width == 24:
-        assert layer(x[:2]).equal(found[:2])
+        assert layer(x[:2]).equal(output[:2])
     half = Int8Linear(linear, torch.bfloat16)
     half.after = after
     assert half(x).dtype == torch.bfloat16
-    torch.testing.assert_close(half(x).float(), found, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(half(x).float(), output, rtol=0.02, atol=0.02)
     torch.testing.assert_close(half(x.bfloat16()), half(x.bfloat16().float()), rtol=0, atol=0)
 
 
@@ -246,9 +246,9 @@ def test_in_half_precision_the_few_rows_of_a_sentence_attend_in_single() -> None
     for height in (1, 5, 34, 32, 1, 2):  # as a batch grows with its beams, and shrinks
         rows = torch.arange(height) % len(past.key)
         expected, past = original(x[:height], source, past=past.select(rows))
-        found, twin_past = twin(x[:height], half, past=twin_past.select(rows))
+        output, twin_past = twin(x[:height], half, past=twin_past.select(rows))
         assert {part.dtype for part in twin_past} == {torch.float32 if height <= 32 else torch.bfloat16}
-        torch.testing.assert_close(found, expected, atol=0.04, rtol=0.05)
+        torch.testing.assert_close(output, expected, atol=0.04, rtol=0.05)
 
 
 @torch.no_grad()

@@ -83,9 +83,9 @@ def test_sources_encoded_in_slices_are_those_encoded_at_once(lengths: list[int],
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("models.transformer._SLICE", positions)
         patch.setattr(model, "encode", encode)
-        found = model.start(src).source
+        sources_read = model.start(src).source
     memory, real = model.encode(src), (src != PAD_ID)[:, None, :, None]
-    for block, kv in zip(model.decoder, found, strict=True):
+    for block, kv in zip(model.decoder, sources_read, strict=True):
         for ours, expected in zip(kv, cast(DecoderBlock, block).cross_attention.project(memory), strict=True):
             torch.testing.assert_close(ours * real, expected * real)
     assert all(ids.numel() <= positions or len(ids) == 1 for ids in read if lengths == sorted(lengths, reverse=True))

@@ -35,13 +35,13 @@ def lively(config: TransformerXLConfig = TINY) -> TransformerXL:
 def read(
     model: TransformerXL,
     ids: Tensor,
-    cuts: Sequence[int] = (),
+    splits: Sequence[int] = (),
     document: Tensor | None = None,
     memory_length: int | None = None,
 ) -> tuple[Tensor, Memory]:
-    """The hidden states of a text that is read in segments, cut before these places."""
+    """The hidden states of a text that is read in segments, split before these places."""
     memory, parts = model.start(len(ids), CPU), []
-    for begin, end in zip((0, *cuts), (*cuts, ids.size(1)), strict=True):
+    for begin, end in zip((0, *splits), (*splits, ids.size(1)), strict=True):
         of = None if document is None else document[:, begin:end]
         hidden, memory = model(ids[:, begin:end], memory, of, memory_length)
         parts.append(hidden)
@@ -93,13 +93,13 @@ EVERYTHING = torch.ones(L, L).bool()
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
 @pytest.mark.parametrize("tie", [True, False], ids=["tied", "untied"])
-@pytest.mark.parametrize("cuts", [(), (5,), (2, 3), (1, 2, 8)], ids=str)
+@pytest.mark.parametrize("splits", [(), (5,), (2, 3), (1, 2, 8)], ids=str)
 @torch.no_grad()
 def test_segments_with_memory_are_the_papers_equations_over_the_whole(
-    fused: bool, tie: bool, cuts: tuple[int, ...]
+    fused: bool, tie: bool, splits: tuple[int, ...]
 ) -> None:
     model = lively(replace(TINY, fused=fused, tie=tie))
-    hidden, _ = read(model, IDS[:1], cuts)
+    hidden, _ = read(model, IDS[:1], splits)
     expected = by_the_paper(model, IDS[0], EVERYTHING)
     torch.testing.assert_close(model.output(hidden)[0], expected, atol=1e-5, rtol=0)
 
@@ -116,16 +116,16 @@ def test_documents_are_the_papers_equations_over_what_is_of_one_document() -> No
 
 
 @fused_or_not
-@pytest.mark.parametrize("cuts", [(4,), (8,), (2, 3), (3, 4, 5), (*range(1, L),)], ids=str)
+@pytest.mark.parametrize("splits", [(4,), (8,), (2, 3), (3, 4, 5), (*range(1, L),)], ids=str)
 @pytest.mark.parametrize("learning", [False, True], ids=["inference", "learning"])
 def test_segments_with_memory_are_one_long_sequence(
-    config: TransformerXLConfig, cuts: tuple[int, ...], learning: bool
+    config: TransformerXLConfig, splits: tuple[int, ...], learning: bool
 ) -> None:
     model = lively(config)
     with torch.set_grad_enabled(learning):
         whole, remembered = read(model, IDS)
-        hidden, memory = read(model, IDS, cuts)
-        _, before_last = read(model, IDS[:, :-1], cuts[:-1] if cuts[-1] == L - 1 else cuts)
+        hidden, memory = read(model, IDS, splits)
+        _, before_last = read(model, IDS[:, :-1], splits[:-1] if splits[-1] == L - 1 else splits)
         torch.testing.assert_close(model.step(IDS[:, -1], before_last)[0], model.output(whole[:, -1]))
     torch.testing.assert_close(hidden, whole)
     for ours, theirs in zip(memory.hidden, remembered.hidden, strict=True):
@@ -137,10 +137,10 @@ def test_segments_with_memory_are_one_long_sequence(
 
 
 @pytest.mark.parametrize("memory_length", [0, 1, 2, 5, 100])
-@pytest.mark.parametrize("cuts", [(), (3,), (2, 4, 5)], ids=str)
-def test_it_holds_the_last_positions_as_each_layer_read_them(memory_length: int, cuts: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("splits", [(), (3,), (2, 4, 5)], ids=str)
+def test_it_holds_the_last_positions_as_each_layer_read_them(memory_length: int, splits: tuple[int, ...]) -> None:
     model, document = lively(), torch.arange(L).expand(B, -1) // 4
-    _, memory = read(model, IDS, cuts, document, memory_length)
+    _, memory = read(model, IDS, splits, document, memory_length)
     kept = min(memory_length, L)
     assert memory.document.equal(document[:, L - kept :])
     assert [x.shape for x in memory.hidden] == [(B, kept, 8)] * 3
@@ -205,25 +205,25 @@ def test_it_is_a_value_that_can_be_gone_on_from_twice_in_any_rows() -> None:
 # invariance
 
 
-@pytest.mark.parametrize("cuts", [(), (4,)], ids=str)
+@pytest.mark.parametrize("splits", [(), (4,)], ids=str)
 @pytest.mark.parametrize("changed", [1, 4, 8])
-def test_the_future_changes_nothing_before_it(changed: int, cuts: tuple[int, ...]) -> None:
+def test_the_future_changes_nothing_before_it(changed: int, splits: tuple[int, ...]) -> None:
     model, other = lively(), IDS.clone()
     other[:, changed] = 3
-    before, after = (read(model, ids, cuts)[0] for ids in (IDS, other))
+    before, after = (read(model, ids, splits)[0] for ids in (IDS, other))
     torch.testing.assert_close(before[:, :changed], after[:, :changed])
     assert (before[:, changed:] - after[:, changed:]).abs().amax(-1).min() > 1e-6
 
 
-@pytest.mark.parametrize("cuts", [(), (4,), (2, 5)], ids=str)
+@pytest.mark.parametrize("splits", [(), (4,), (2, 5)], ids=str)
 @fused_or_not
 @torch.no_grad()
-def test_documents_know_nothing_of_each_other(config: TransformerXLConfig, cuts: tuple[int, ...]) -> None:
+def test_documents_know_nothing_of_each_other(config: TransformerXLConfig, splits: tuple[int, ...]) -> None:
     model = lively(config)
     document = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 2], [5] * 9, [1, 2, 2, 2, 2, 2, 2, 2, 2]])
-    whole, _ = read(model, IDS, cuts, document)
+    whole, _ = read(model, IDS, splits, document)
     other = torch.where(document == 1, 3, IDS)
-    changed, _ = read(model, other, cuts, document)
+    changed, _ = read(model, other, splits, document)
     torch.testing.assert_close(changed[document != 1], whole[document != 1])
     assert (changed - whole)[document == 1].abs().amax(-1).min() > 1e-6
     for row in range(B):
@@ -245,11 +245,11 @@ def test_without_numbers_the_document_that_was_read_last_goes_on() -> None:
 
 
 @fused_or_not
-@pytest.mark.parametrize("cuts", [(), (4,), (6,)], ids=str)
-def test_padding_behind_changes_nothing_and_makes_no_nan(config: TransformerXLConfig, cuts: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("splits", [(), (4,), (6,)], ids=str)
+def test_padding_behind_changes_nothing_and_makes_no_nan(config: TransformerXLConfig, splits: tuple[int, ...]) -> None:
     model, lengths = lively(config), [9, 5, 1]
     real = torch.arange(L) < torch.tensor(lengths)[:, None]
-    hidden, _ = read(model, IDS * real, cuts, torch.where(real, 6, -1))
+    hidden, _ = read(model, IDS * real, splits, torch.where(real, 6, -1))
     for row, length in enumerate(lengths):
         torch.testing.assert_close(hidden[row, :length], read(model, IDS[row : row + 1, :length])[0][0])
     hidden.square().sum().backward()

@@ -34,6 +34,7 @@ from utils.search.beam import beam_search
 from utils.search.forced import token_log_probs
 from utils.search.sampling import greedy_search
 from utils.training.checkpoint import write_weights
+from utils.training.muon import block_matrices
 from utils.training.schedule import Rank
 
 TRANSFORMER = TransformerConfig(
@@ -116,7 +117,7 @@ def test_steps_are_the_forward_of_every_beam(config: Architecture, is_packed: bo
         rows = staying[:, None] * held + torch.randint(held, (len(staying), 3), generator=draw)
         before, state, src = state, state.select(rows), src[staying]
         # copied only where a sentence leaves
-        assert all((one is other) == (t != 5) for one, other in zip(held_once(before), held_once(state), strict=True))
+        assert all((old is new) == (t != 5) for old, new in zip(held_once(before), held_once(state), strict=True))
         chosen = torch.randint(4, VOCAB, (rows.numel(), 1), generator=draw)
         said = torch.cat([said[rows.flatten()], chosen], dim=1)
 
@@ -227,6 +228,17 @@ def test_the_gradient_reaches_every_parameter_and_ties_are_those_asked_for(confi
 def test_it_learns_to_reverse(config: Any, n_updates: int) -> None:
     wide = {"d_model": 32} | ({"d_ff": 64} if hasattr(config, "d_ff") else {})
     assert reversed_rightly(fresh(replace(config, **wide), 12), n_updates) > 0.7  # by chance: one in 4,096
+
+
+@pytest.mark.parametrize("config", [TRANSFORMERS[-1], OTHERS[-1]], ids=["Transformer", "decoder-only"])
+def test_muon_moves_every_matrix_of_the_blocks_and_a_gate_by_itself(config: Any) -> None:
+    model = fresh(config)
+    matrices = block_matrices(model)
+    blocks = {parameter for name, parameter in model.named_parameters() if parameter.dim() == 2 and "coder." in name}
+    assert matrices.keys() == blocks
+    widen = model.decoder[0].feed_forward.widen.weight
+    gate, value = matrices[widen](widen)
+    assert torch.cat([gate, value]).equal(widen)
 
 
 # search, and runs: what a Transformer can do is in the tests of each

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from config.data import primary_language
 from config.search import Limits
 from const.token import EOS
+from models.decoder_only import DecoderOnlyTranslator
 from models.encoder_decoder import EncoderDecoder
 from utils.search.forced import mean_cross_attention
 from utils.search.inspection import Inspector, SpanLinks
@@ -71,7 +72,7 @@ def translate_lines(
         Line(translation, [[*tokens(piece), EOS] for piece in translation.pieces], [[] for _ in translation.pieces], of)
         for translation, of in zip(translations, links, strict=True)
     ]
-    if options.attention:
+    if options.attention and not isinstance(model, DecoderOnlyTranslator):  # which has none to the source alone
         _add_attention(translated, model)
     return translated
 
