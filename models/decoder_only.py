@@ -21,7 +21,7 @@ from layers.residual import NORM
 from layers.rotary_embedding import RotaryEmbedding
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
-from models.encoder_decoder import EncoderDecoder
+from models.translation_model import TranslationModel
 from models.weight import initialise
 
 
@@ -55,7 +55,7 @@ class CachedBlock(EncoderBlock):
         return self.around_feed(x, self.feed_forward), longer
 
 
-class DecoderOnlyTranslator(EncoderDecoder):
+class DecoderOnlyTranslator(TranslationModel):
     """Source ids in, logits of the next target token out.
 
     Positions are rotary, so that distances alone count, and padding in front of a source changes nothing.

@@ -17,7 +17,7 @@ from layers.additive_attention import AdditiveAttention
 from layers.dropout import Dropout
 from layers.mask import padding_mask
 from layers.token_embedding import TokenEmbedding
-from models.encoder_decoder import EncoderDecoder
+from models.translation_model import TranslationModel
 from models.weight import initialise
 
 
@@ -75,7 +75,7 @@ class RecurrentDecoder(nn.Module):
         return output, torch.stack(weights, 1)[:, None], state._replace(hidden=hidden)
 
 
-class RecurrentTranslator(EncoderDecoder):
+class RecurrentTranslator(TranslationModel):
     """Source ids in, logits of the next target token out."""
 
     def __init__(self, config: RecurrentConfig, src_vocab: int, tgt_vocab: int) -> None:

@@ -15,10 +15,10 @@ from torch import Tensor
 from const.token import BOS_ID, PAD_ID
 from layers.mask import padding_mask
 from layers.packed import packed
-from models.encoder_decoder import EncoderDecoder
 from models.transformer import Transformer
+from models.translation_model import TranslationModel
 
-NetworkT = TypeVar("NetworkT", bound=EncoderDecoder)
+NetworkT = TypeVar("NetworkT", bound=TranslationModel)
 
 _POSITIONS = 48  # compared of two sentences: more than an attention may see, if somebody has made it see fewer
 _FEW_STEPS = 3  # that follow them where it must not take long, and the others are decoded at once
@@ -94,7 +94,7 @@ def _ids(n: int, vocab: int) -> Int[Tensor, "2 L"]:
 
 
 @torch.no_grad()
-def _difference(own: EncoderDecoder, other: EncoderDecoder, n_steps: int, tolerance: float) -> str:
+def _difference(own: TranslationModel, other: TranslationModel, n_steps: int, tolerance: float) -> str:
     """Return how the last steps of `other` differ from the forward pass of `own`: nothing, if only by rounding."""
     bert = own.bert if isinstance(own, Transformer) else None
     table = own.src_embedding if bert is None else bert.embedding

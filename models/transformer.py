@@ -21,7 +21,7 @@ from layers.rotary_embedding import RotaryEmbedding
 from layers.scaled_dot_product_attention import attention_kernel
 from layers.token_embedding import TokenEmbedding
 from models.bert import Bert
-from models.encoder_decoder import EncoderDecoder
+from models.translation_model import TranslationModel
 from models.weight import initialise
 
 _SLICE = 1024  # positions that keep a CPU busy
@@ -52,7 +52,7 @@ class TransformerState(NamedTuple):
         return TransformerState(source, source_mask, tuple(kv.select(rows.flatten()) for kv in self.past))
 
 
-class Transformer(EncoderDecoder):
+class Transformer(TranslationModel):
     """Source ids in, logits of the next target token out; both vocabularies are given by their sizes."""
 
     def __init__(self, config: TransformerConfig, src_vocab: int, tgt_vocab: int) -> None:

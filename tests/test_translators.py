@@ -20,10 +20,10 @@ from export import export
 from layers.feed_forward import ACTIVATION
 from layers.packed import PackedLinear, packed
 from models.decoder_only import DecoderOnlyTranslator
-from models.encoder_decoder import EncoderDecoder
 from models.recurrent import RecurrentState, RecurrentTranslator
 from models.stepwise import stepwise
 from models.transformer import Transformer, TransformerState
+from models.translation_model import TranslationModel
 from tests.tiny import TEXT, TOKENIZER, drawn, reversed_rightly, sources, tokenizers
 from tests.tree import asked
 from utils.config import DecoderOnlyTranslationConfig, RecurrentTranslationConfig, TranslationConfig
@@ -293,7 +293,7 @@ def test_its_run_is_found_translated_with_exported_and_refused_where_a_transform
     assert [*translators(folder.parent)] == [(folder, "ja", "en")]
     run, ids = load_run(folder, torch.device("cpu")), sources(3, 7)
     assert isinstance(run.model, NETWORK[type(config)])
-    assert isinstance(run.model, EncoderDecoder)
+    assert isinstance(run.model, TranslationModel)
     assert all(translation.text for translation in run.translator().translate(TEXT.src[:5]))
     (tmp_path / "exported").mkdir()
     write_safetensors(run.model, run.tokenizers, {"name": "京都"}, Rank(1.0), tmp_path / "exported")

@@ -16,11 +16,11 @@ from config.search import SamplingConfig, SearchConfig
 from config.training import InferencePrecision
 from models.bert import BertClassifier, BertForPreTraining
 from models.decoder_only import DecoderOnlyTranslator
-from models.encoder_decoder import EncoderDecoder
 from models.recurrent import RecurrentTranslator
 from models.stepwise import stepwise
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
+from models.translation_model import TranslationModel
 from utils.config import (
     ClassificationConfig,
     DecoderOnlyTranslationConfig,
@@ -82,7 +82,7 @@ class Run(NamedTuple):
     folder: Path
     config: TranslationConfig
     tokenizers: TokenizerPair
-    model: EncoderDecoder
+    model: TranslationModel
 
     @property
     def window(self) -> int:
@@ -101,7 +101,7 @@ class Run(NamedTuple):
         return build_translator([self], search, precision=precision, thorough=True)
 
 
-def build_network(config: TranslationConfig, src_vocab: int, tgt_vocab: int) -> EncoderDecoder:
+def build_network(config: TranslationConfig, src_vocab: int, tgt_vocab: int) -> TranslationModel:
     """Build the network that the settings of a translator describe."""
     if isinstance(config, RecurrentTranslationConfig):
         return RecurrentTranslator(config.model, src_vocab, tgt_vocab)

@@ -16,10 +16,10 @@ from const.corpora import CORPORA
 from const.token import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from models.bert import Bert, BertClassifier, BertForPreTraining
 from models.decoder_only import DecoderOnlyTranslator
-from models.encoder_decoder import EncoderDecoder
 from models.recurrent import RecurrentTranslator
 from models.transformer import Transformer
 from models.transformer_xl import TransformerXL
+from models.translation_model import TranslationModel
 from utils import run as run_folder
 from utils.command import page_template
 from utils.config import TranslationConfig
@@ -34,7 +34,7 @@ from utils.training.report import Sample, spread
 from utils.training.schedule import Rank
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-Network = EncoderDecoder | BertForPreTraining | BertClassifier | TransformerXL
+Network = TranslationModel | BertForPreTraining | BertClassifier | TransformerXL
 
 _NETWORKS = Transformer, RecurrentTranslator, DecoderOnlyTranslator, BertForPreTraining, BertClassifier, TransformerXL
 _NETWORK: dict[str, Any] = {network.__name__: network for network in _NETWORKS}
@@ -94,7 +94,7 @@ def _sizes(net: Network) -> dict[str, int]:
     match net:
         case Transformer(bert=Bert() as bert):  # one more row, for the token [MASK]
             return {"src_vocab": len(bert.embedding.weight) - 1, "tgt_vocab": len(net.tgt_embedding.weight)}
-        case EncoderDecoder():
+        case TranslationModel():
             src, tgt = net.get_parameter("src_embedding.weight"), net.tgt_embedding.weight
             return {"src_vocab": len(src), "tgt_vocab": len(tgt)}
         case BertClassifier():

@@ -15,9 +15,9 @@ from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
 from layers.probe import recorded_calls, recorded_weights
 from models.decoder_only import DecoderOnlyTranslator
-from models.encoder_decoder import EncoderDecoder
 from models.recurrent import RecurrentTranslator
 from models.transformer import Transformer
+from models.translation_model import TranslationModel
 from utils.dataset.batch import padded
 from utils.search.constraint import NEVER, Searchable, StateT, next_log_probs
 from utils.search.searcher import Ids
@@ -32,7 +32,7 @@ _POSITIONS_AT_ONCE = 256  # whose logits are held
 
 
 @torch.inference_mode()
-def token_log_probs(model: EncoderDecoder, sources: Ids, targets: Ids) -> list[list[float]]:
+def token_log_probs(model: TranslationModel, sources: Ids, targets: Ids) -> list[list[float]]:
     """Return the log-probability of each token of given translations, the final </s> included."""
     log_probs: list[list[float]] = [[] for _ in sources]
     for rows, src, tgt in pair_batches(sources, targets, next(model.parameters()).device):
@@ -46,7 +46,7 @@ def token_log_probs(model: EncoderDecoder, sources: Ids, targets: Ids) -> list[l
     return log_probs
 
 
-def mean_log_probs(models: Sequence[EncoderDecoder], sources: Ids, targets: Ids) -> list[list[float]]:
+def mean_log_probs(models: Sequence[TranslationModel], sources: Ids, targets: Ids) -> list[list[float]]:
     """Return the log of the models' mean probability of each token of given translations, the final </s> included."""
     by_model = [token_log_probs(model, sources, targets) for model in models]
     together = [torch.tensor(rows).logsumexp(0) - math.log(len(rows)) for rows in zip(*by_model, strict=True)]
@@ -81,7 +81,7 @@ def alternatives(
 
 
 @torch.inference_mode()
-def layer_guesses(model: EncoderDecoder, src: Sequence[int], tgt: Sequence[int]) -> Float[Tensor, "N T V"]:
+def layer_guesses(model: TranslationModel, src: Sequence[int], tgt: Sequence[int]) -> Float[Tensor, "N T V"]:
     """Return what each of N decoder layers would already say: the logits of the next token at each position.
 
     The last norm and the output projection are applied to the output of every layer: the logit lens of nostalgebraist
@@ -129,7 +129,7 @@ class AttentionMap(NamedTuple):
         return [BOS, *self.tgt_tokens[:-1]] if kind == "decoder" else self.src_tokens
 
 
-def attentions(model: EncoderDecoder) -> dict[Kind, list[Any]]:
+def attentions(model: TranslationModel) -> dict[Kind, list[Any]]:
     """Return the attentions of each layer, from the source upwards; a BERT that reads the source comes first.
 
     They are multi-head attentions; of a recurrent network, its decoder is what returns weights.
@@ -148,14 +148,14 @@ def attentions(model: EncoderDecoder) -> dict[Kind, list[Any]]:
 
 
 @contextmanager
-def recorded_by_kind(model: EncoderDecoder) -> Iterator[dict[Kind, list[Tensor]]]:
+def recorded_by_kind(model: TranslationModel) -> Iterator[dict[Kind, list[Tensor]]]:
     """Within the block, append the weights (B, H, T, S) of each layer to its list as it is called."""
     with ExitStack() as recorders:
         yield {kind: recorders.enter_context(recorded_weights(layers)) for kind, layers in attentions(model).items()}
 
 
 @torch.inference_mode()
-def attention_weights(model: EncoderDecoder, src: Sequence[int], tgt: Sequence[int]) -> dict[Kind, list[Tensor]]:
+def attention_weights(model: TranslationModel, src: Sequence[int], tgt: Sequence[int]) -> dict[Kind, list[Tensor]]:
     """Return the weights (H, T, S) of each layer for ids without <s> and </s>, by forced decoding.
 
     Row t belongs to the prediction of token t, the last one to that of </s>; the last column is the source's </s>.
@@ -185,7 +185,7 @@ def largest_entropy(kind: Kind, n_rows: int, n_columns: int) -> float:
 # Alignment by attention.
 
 
-def align(models: Sequence[EncoderDecoder], sources: Ids, targets: Ids, n_tags: int = 0) -> list[Links]:
+def align(models: Sequence[TranslationModel], sources: Ids, targets: Ids, n_tags: int = 0) -> list[Links]:
     """Link each target token to the source token that the decoder's last layer attends to most when predicting it.
 
     Attention is not alignment, but its mean over the heads of a layer can come close. The </s> of the source, where
@@ -200,7 +200,7 @@ def align(models: Sequence[EncoderDecoder], sources: Ids, targets: Ids, n_tags: 
 
 
 @torch.inference_mode()
-def mean_cross_attention(models: Sequence[EncoderDecoder], sources: Ids, targets: Ids) -> list[Float[Tensor, "T S"]]:
+def mean_cross_attention(models: Sequence[TranslationModel], sources: Ids, targets: Ids) -> list[Float[Tensor, "T S"]]:
     """Return how much the decoder's last layer attends to each source token when predicting each target token.
 
     The mean over models and heads; the last column is the source's </s>.

@@ -16,7 +16,7 @@ from utils.search.searcher import Ids, NetworkSearch
 from utils.search.translator import Piece, Translation, Translator
 
 if TYPE_CHECKING:  # with torch, which takes seconds to import, as inspecting with CTranslate2 need not
-    from models.encoder_decoder import EncoderDecoder
+    from models.translation_model import TranslationModel
     from utils.dataset.masked import WholeWords
     from utils.search.forced import Links
 
@@ -108,7 +108,7 @@ class Inspector:
     """Inspects the translations of a translator, and given ones."""
 
     translator: Translator
-    models: "Sequence[EncoderDecoder]" = ()  # in single precision, several are an ensemble; none: nothing is aligned
+    models: "Sequence[TranslationModel]" = ()  # in single precision, several are an ensemble; none: nothing is aligned
     score: Callable[[Ids, Ids], list[list[float]]] | None = None  # log-probabilities of tokens; None: by the models
 
     def source_tokens(self, translations: Sequence[Translation]) -> list[list[str]]:

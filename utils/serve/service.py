@@ -11,7 +11,7 @@ from config.data import primary_language
 from config.search import Limits
 from const.token import EOS
 from models.decoder_only import DecoderOnlyTranslator
-from models.encoder_decoder import EncoderDecoder
+from models.translation_model import TranslationModel
 from utils.search.forced import mean_cross_attention
 from utils.search.inspection import Inspector, SpanLinks
 from utils.search.markup import Markup
@@ -54,7 +54,7 @@ class Line(NamedTuple):
 
 
 def translate_lines(
-    translator: Translator, model: EncoderDecoder, lines: Sequence[str], options: Options
+    translator: Translator, model: TranslationModel, lines: Sequence[str], options: Options
 ) -> list[Line]:
     """Translate lines, all with the same options.
 
@@ -77,7 +77,7 @@ def translate_lines(
     return translated
 
 
-def _add_attention(lines: Sequence[Line], model: EncoderDecoder) -> None:
+def _add_attention(lines: Sequence[Line], model: TranslationModel) -> None:
     weights, sources, targets, n_weights = [], [], [], 0
     for line in lines:
         for piece, of_piece in zip(line.translation.pieces, line.attention, strict=True):

@@ -10,7 +10,7 @@ from typing import Any
 from config.model import BertConfig
 from config.search import SearchConfig
 from const.token import EOS
-from models.encoder_decoder import EncoderDecoder
+from models.translation_model import TranslationModel
 from utils.command import Log, typed_command
 from utils.config import TranslationConfig
 from utils.dataset.batch import BucketSampler, Sampler, both_directions, require_positions
@@ -115,17 +115,17 @@ class TranslationTask(Task):
         sides = map(Words.learn, self.config.data.languages, map(lines_of, self.corpus.train))
         return [self.vocabulary, WordPair(*sides)]
 
-    def build(self) -> EncoderDecoder:
+    def build(self) -> TranslationModel:
         """Build the network, a Transformer's encoder initialised from another run if requested."""
         net = build_network(self.config, *self.sizes.values())
         if self._pretrained is not None:
             net.get_submodule("bert").load_state_dict(load_bert(self._pretrained).net.bert.state_dict())
         return net
 
-    def _as_run(self, net: EncoderDecoder) -> Run:
+    def _as_run(self, net: TranslationModel) -> Run:
         return Run(Path(), self.config, self.vocabulary, net)  # not of its folder, whose weights may be older
 
-    def _translator(self, net: EncoderDecoder, search: SearchConfig) -> Translator:
+    def _translator(self, net: TranslationModel, search: SearchConfig) -> Translator:
         return self._as_run(net).translator(search, self.config.training.precision)
 
     def scored_by(self) -> Sequence[object]:
@@ -134,7 +134,7 @@ class TranslationTask(Task):
         metrics = measure(references[:1], references[:1], corpus_metrics(self.corpus))
         return [*super().scored_by(), len(references), *(metric.signature for metric in metrics)]
 
-    def scorer(self, net: EncoderDecoder, split: HeldOut) -> Validate:
+    def scorer(self, net: TranslationModel, split: HeldOut) -> Validate:
         """Return what scores translations; on dev, greedy ones of the first sentences."""
         text, search, n_samples = read_parallel(getattr(self.corpus, split)), self.config.search, KEPT
         if split == "dev":
@@ -144,7 +144,7 @@ class TranslationTask(Task):
         # with the weights of the moment
         return lambda loss: translation_scores(self._translator(net, search), text, self.corpus, n_samples, loss)
 
-    def observers(self, net: EncoderDecoder, averaged: Weights, folder: Path, step: int) -> Sequence[Observer]:
+    def observers(self, net: TranslationModel, averaged: Weights, folder: Path, step: int) -> Sequence[Observer]:
         """Return what keeps some dev sentences for a page, if it is to be made."""
         if not self.config.training.watch:
             return ()
@@ -157,7 +157,7 @@ class TranslationTask(Task):
         languages = self.config.data.languages
         return [Decoration(f"the page {WATCH_PAGE}", lambda: Watch(folder, step, text, translator, languages))]
 
-    def choose_on_dev(self, net: EncoderDecoder, folder: Path, log: Log) -> None:
+    def choose_on_dev(self, net: TranslationModel, folder: Path, log: Log) -> None:
         """Choose from dev text whether several sentences are translated as a whole, and what is unlikely."""
         self._choose_by_sentence(net, log)
         dev, search = read_parallel(self.corpus.dev)[:_MAX_LIKELY], self.config.search
@@ -167,7 +167,7 @@ class TranslationTask(Task):
             self.config = replace(self.config, search=replace(search, max_perplexity=round(bound, 2)))
         self.config.save(folder / CONFIG)
 
-    def _choose_by_sentence(self, net: EncoderDecoder, log: Log) -> None:
+    def _choose_by_sentence(self, net: TranslationModel, log: Log) -> None:
         dev, own = read_parallel(self.corpus.dev), self.config.search
         several = [i for i, source in enumerate(dev.src) if len(split_sentences(source)) > 1]
         if not own.by_sentence or len(several) < _MIN_SEVERAL:
@@ -182,7 +182,7 @@ class TranslationTask(Task):
         if whole > apart + _WORTH_A_RISK:
             self.config = replace(self.config, search=as_a_whole)
 
-    def show(self, net: EncoderDecoder, folder: Path, test: Validation, log: Log) -> None:
+    def show(self, net: TranslationModel, folder: Path, test: Validation, log: Log) -> None:
         """Write the translations, show some, and draw what the decoder attended to."""
         write_lines(folder / TRANSLATIONS, test.translations)
         log("")
@@ -197,7 +197,7 @@ class TranslationTask(Task):
         if self.config.training.watch:
             log(f"  watch it learn, update by update: open in a browser\n    {folder / WATCH_PAGE}")
 
-    def _draw(self, net: EncoderDecoder, sample: Sample, picture: Path) -> None:
+    def _draw(self, net: TranslationModel, sample: Sample, picture: Path) -> None:
         src, tgt = self.vocabulary
         src_ids, tgt_ids = (
             side.encode([text])[0][: self._as_run(net).window - 1]

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from const.token import PAD_ID
 from models.bert import BertClassifier, BertForPreTraining
-from models.encoder_decoder import EncoderDecoder
 from models.transformer_xl import Memory, TransformerXL
+from models.translation_model import TranslationModel
 from utils.dataset.batch import Batch
 from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
@@ -58,7 +58,7 @@ class TranslationObjective:
     def __init__(self, smoothing: float = 0.0, r_drop: float = 0.0) -> None:
         self.smoothing, self.r_drop = smoothing, r_drop
 
-    def __call__(self, net: EncoderDecoder, batch: Batch, _memory: None = None) -> Loss:
+    def __call__(self, net: TranslationModel, batch: Batch, _memory: None = None) -> Loss:
         """Return the summed loss in nats, the number of target tokens, each counted once, and their NLL."""
         read, target = batch.tgt[:, :-1], batch.tgt[:, 1:]
         smoothing, alpha = (self.smoothing, self.r_drop) if net.training else (0.0, 0.0)

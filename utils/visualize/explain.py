@@ -17,8 +17,8 @@ from torch import Tensor
 
 from const.token import BOS, BOS_ID, EOS, EOS_ID
 from layers.probe import recorded_calls
-from models.encoder_decoder import EncoderDecoder
 from models.transformer import Transformer
+from models.translation_model import TranslationModel
 from utils.dataset.batch import padded
 from utils.dataset.text import ParallelText
 from utils.file import require_writable
@@ -114,7 +114,7 @@ def _inside(model: Transformer, source: list[int], target: list[int]) -> dict[st
     }
 
 
-def listed_guesses(model: EncoderDecoder, source: list[int], target: list[int], tokenizer: Tokenizer) -> list[Any]:
+def listed_guesses(model: TranslationModel, source: list[int], target: list[int], tokenizer: Tokenizer) -> list[Any]:
     """Return, for each layer and position, the likeliest tokens and, last, what was written, with probabilities."""
     probs = layer_guesses(model, source, target).softmax(-1)
     likeliest = probs.topk(min(_LISTED, probs.size(-1))).indices
@@ -190,7 +190,7 @@ class Watch(JsonLines):
 
 def _seen(translator: Translator, text: str, reference: str, source: list[int], target: list[int]) -> dict[str, Any]:
     """Return what the page shows of a sentence; attention is the mean over the heads of each layer."""
-    model, (src, tgt) = cast(EncoderDecoder, cast(BeamSearch, translator.searcher).model), translator.tokenizers
+    model, (src, tgt) = cast(TranslationModel, cast(BeamSearch, translator.searcher).model), translator.tokenizers
     return {
         "source": text,
         "reference": reference,

@@ -9,7 +9,7 @@ from config.model import Tie
 from models.weight import tie
 
 
-class EncoderDecoder(nn.Module):
+class TranslationModel(nn.Module):
     """Source ids in, logits of the next target token out.
 
     A network below it has `start`, which reads sources, and `decode`, which reads on in their targets; what lies
