@@ -151,9 +151,9 @@ CORPORA: dict[str, CorpusSpec] = {spec.name: spec for spec in (_MINE, """,
         {
             "utils/search/constraint.py": (
                 (
-                    "        if t < self._last_least:",
+                    "        if t < self._last_min_length:",
                     """        log_probs.scatter_(-1, so_far[..., -1:], NEVER)
-        if t < self._last_least:""",
+        if t < self._last_min_length:""",
                 ),
             )
         }
@@ -230,7 +230,7 @@ def change(words, exports):
     trained = load_run(find_run(None))
     ids = torch.randint(4, len(trained.tokenizers.tgt), (2, 40))
     tgt = torch.cat([torch.full((2, 1), 2), ids[:, :39]], 1)
-    model = trained.translator(precision="fp32").model
+    model = trained.translator(precision="fp32").searcher.model
     with torch.no_grad():
         state, expected, apart = model.start(ids), trained.model(ids, tgt), 0
         for t in range(tgt.size(1)):
