@@ -30,6 +30,7 @@ class Architecture(Config):
 
     free: ClassVar[frozenset[str]] = frozenset({"dropout", "attention_dropout", "fused", "init_encoder"})
     has_blocks: ClassVar[bool] = True  # whose matrices Muon moves
+    has_cross_attention: ClassVar[bool] = True  # a translator's, from the target to the source alone
 
     def check(self) -> None:
         """Refuse a width that attention will refuse, before a corpus is prepared for it."""
@@ -188,6 +189,7 @@ class DecoderOnlyConfig(Architecture):
 
     free: ClassVar[frozenset[str]] = Architecture.free | {"max_length"}
     init_encoder: ClassVar[None] = None  # there is no BERT in it
+    has_cross_attention: ClassVar[bool] = False
     positions: ClassVar[str] = "rotary"
 
     d_model: int = bounded(512, ge=2)

@@ -531,6 +531,7 @@ def test_what_comes_next_works_as_it_is_printed(home: Path, capsys: pytest.Captu
         assert [translation.texts for translation in asked[:3]] == [[sentence], [sentence], []]
         assert [translation.run for translation in asked[:3]] == [["pickles/my run"]] * 3
         assert len(asked) == 5
+    assert "--attention" not in what_next(Path("run"), "寺", attends=False)
 
 
 def test_a_score_that_a_task_does_not_have_is_refused_before_it_looks_for_its_text() -> None:

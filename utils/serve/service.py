@@ -10,7 +10,6 @@ from starlette.exceptions import HTTPException
 from config.data import primary_language
 from config.search import Limits
 from const.token import EOS
-from models.decoder_only import DecoderOnlyTranslator
 from models.translation_model import TranslationModel
 from utils.search.forced import mean_cross_attention
 from utils.search.inspection import Inspector, SpanLinks
@@ -72,7 +71,7 @@ def translate_lines(
         Line(translation, [[*tokens(piece), EOS] for piece in translation.pieces], [[] for _ in translation.pieces], of)
         for translation, of in zip(translations, links, strict=True)
     ]
-    if options.attention and not isinstance(model, DecoderOnlyTranslator):  # which has none to the source alone
+    if options.attention and model.config.has_cross_attention:
         _add_attention(translated, model)
     return translated
 

@@ -191,9 +191,12 @@ class TranslationTask(Task):
             log(f"  {sample.source}\n  → {sample.translation}\n    ({sample.reference})\n")
         # a correct translation of a length that is easy to read, if there is one
         sample = min(shown, key=lambda s: (s.translation != s.reference, abs(len(s.translation) - 60)))
-        attempt("a picture of its attention", lambda: self._draw(net, sample, folder / ATTENTION))
-        log("\n".join(f"  {folder / name}" for name in (TRANSLATIONS, TEST, CURVE, ATTENTION)))
-        log(what_next(folder, sample.source))
+        written, attends = [TRANSLATIONS, TEST, CURVE], self.config.model.has_cross_attention
+        if attends:
+            attempt("a picture of its attention", lambda: self._draw(net, sample, folder / ATTENTION))
+            written.append(ATTENTION)
+        log("\n".join(f"  {folder / name}" for name in written))
+        log(what_next(folder, sample.source, attends))
         if self.config.training.watch:
             log(f"  watch it learn, update by update: open in a browser\n    {folder / WATCH_PAGE}")
 
@@ -227,19 +230,18 @@ def _refuse_contradictions(config: TranslationConfig, encoder: Path | None) -> N
         )
 
 
-def what_next(folder: Path, sentence: str) -> str:
+def what_next(folder: Path, sentence: str, attends: bool = True) -> str:
     """List what can be done with a translator that has just been trained: commands that work as they are."""
     run, text = shlex.quote(str(folder)), shlex.quote(sentence)
     if text.startswith(("-", "'-")):
         text = f"-- {text}"
     translate, serve, evaluate = map(typed_command, ("translate.py", "serve.py", "evaluate.py"))
+    look = f"  see what every attention head looks at:\n    {translate} --run {run} --attention attention.html {text}\n"
     return f"""
 What next?
   translate:
     {translate} --run {run} {text}
-  see what every attention head looks at:
-    {translate} --run {run} --attention attention.html {text}
-  translate line by line:
+{look if attends else ""}  translate line by line:
     {translate} --run {run}
   translate in a browser:
     {serve} --run {run}
