@@ -12,7 +12,7 @@ from config.reader import Settings, merged, settings_from_options
 from const.path import PRESET
 from utils.config import TranslationConfig, load_settings, to_config
 from utils.dataset.formats import column_names, pairs_in, suffix_of
-from utils.dataset.text import BLOCK, Pair, ParallelFiles, hold_out, read_pairs, require_text
+from utils.dataset.text import BLOCK, Pair, ParallelFiles, hold_out, read_pairs, require_text, shares_no_line
 from utils.text.language import unspaced_language
 
 # The settings are those of kftt_ja_en_small, but for these by the number of pairs. Fewer pairs take fewer pieces,
@@ -125,5 +125,4 @@ def training_pairs(data: DataConfig) -> Iterator[Pair]:
         elif row in rows:
             held.append(pair)
     if data.own_files("more_"):
-        scored = {line.strip() for pair in held for line in pair} - {""}
-        yield from (pair for pair in _own_pairs(data, "more_") if scored.isdisjoint(map(str.strip, pair)))
+        yield from filter(shares_no_line(held), _own_pairs(data, "more_"))

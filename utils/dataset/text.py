@@ -293,15 +293,23 @@ def write_split(
         write_pairs(ParallelFiles.of(folder, split), (pairs[row] for row in of_split))
 
 
+def shares_no_line(held_out: Iterable[Pair]) -> Callable[[Pair], bool]:
+    """Return a function that tells whether a pair has no line of these pairs on either side.
+
+    A back-translated reference of a test text has another source, and would still be learned by heart.
+    """
+    scored = {line.strip() for pair in held_out for line in pair} - {""}
+    return lambda pair: scored.isdisjoint(map(str.strip, pair))
+
+
 def write_joined(
     files: ParallelFiles, further: ParallelFiles, held_out: Iterable[ParallelFiles], into: ParallelFiles
 ) -> tuple[int, int]:
     """Write a training text and further pairs after it, without those that have a held-out line on either side.
 
-    A back-translated reference of a test text has another source, and would still be learned by heart. The numbers of
-    pairs that were added and left out are returned.
+    The numbers of pairs that were added and left out are returned.
     """
-    scored = {line.strip() for text in held_out for pair in read_pairs(text) for line in pair} - {""}
-    keep = np.fromiter((scored.isdisjoint(map(str.strip, pair)) for pair in read_pairs(further)), bool)
+    is_kept = shares_no_line(chain.from_iterable(map(read_pairs, held_out)))
+    keep = np.fromiter(map(is_kept, read_pairs(further)), bool)
     write_pairs(into, chain(read_pairs(files), compress(read_pairs(further), keep)))
     return int(keep.sum()), int((~keep).sum())
