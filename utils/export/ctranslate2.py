@@ -88,10 +88,10 @@ def to_ctranslate2(
     """Write a model for `ctranslate2.Translator`, which takes and returns pieces, not text, into a folder."""
     if quantization not in (None, *QUANTIZATIONS):
         raise ValueError(f"quantization={quantization}: CTranslate2 supports {', '.join(QUANTIZATIONS)}")
-    with TemporaryDirectory() as exact:  # rounded weights would hide a small difference
-        _write(model, tokenizers, Path(exact), None)
-        _refuse_difference(model, tokenizers, Path(exact))
-    _write(model, tokenizers, folder, quantization)
+    _write(model, tokenizers, folder, None)
+    _refuse_difference(model, tokenizers, folder)  # of exact weights: rounded ones would hide a small difference
+    if quantization is not None:
+        _write(model, tokenizers, folder, quantization)
 
 
 def _write(model: Transformer, tokenizers: TokenizerPair, folder: Path, quantization: str | None) -> None:
