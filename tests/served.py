@@ -21,6 +21,7 @@ from utils.search.translator import Candidate, Piece, Translation, Translator
 from utils.serve.api import create_app
 from utils.serve.server import Server, address, bind
 from utils.serve.service import Line, Options, ServedRun, translate_lines
+from utils.text.protected import spans
 from utils.text.tokenizer import TokenizerPair
 
 ResultT = TypeVar("ResultT")
@@ -47,7 +48,8 @@ def served_run(name: str = "tiny", back: bool = False) -> ServedRun:
 
 def line_of(source: str, translation: str, links: SpanLinks = (), is_far: bool = False) -> Line:
     candidates = [Candidate(translation, 0.0, [source], [4])]
-    pieces = [Piece(source, [4], "", candidates)]
+    lost = [span for span in spans(source, "ja") if "://" in span.text and span.text not in translation]
+    pieces = [Piece(source, [4], "", candidates, lost=lost)]
     return Line(Translation(candidates, pieces, [], is_far=is_far), [[source, EOS]], [[]], links)
 
 

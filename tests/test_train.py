@@ -501,7 +501,7 @@ def test_another_architecture_is_named(home: Path) -> None:
     with pytest.raises(ValueError, match=differs):
         train.resume(trainer, CheckpointStore(folder / "checkpoints", 2), task, print)
     with pytest.raises(ValueError, match=differs):
-        init_from(net, folder, other, print)
+        init_from(net, folder, task, print)
     assert same(weights(trainer), before, set())
 
 

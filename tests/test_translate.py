@@ -155,11 +155,12 @@ def test_a_stream_is_looked_at_up_to_its_first_letters_and_read_whole() -> None:
 
 
 def test_what_a_reader_must_know_is_said_with_its_line(command: Command) -> None:
-    found = command(stdin=as_file(["寺", "😀", LONG, "寺😀"]).encode())
+    found = command(stdin=as_file(["寺", "ж", LONG, "寺ж😀"]).encode())
     unknown, partly = found.err.splitlines()
     assert unknown == "line 2: no part of it is in the vocabulary; left unchanged"
-    assert partly == "line 4: not in the vocabulary, so the model reads <unk>: 😀"
-    assert found.out.splitlines()[1] == "😀"
+    assert partly == "line 4: not in the vocabulary, so the model reads <unk>: ж"
+    assert found.out.splitlines()[1] == "ж"
+    assert found.out.endswith("😀\n")
     asked = "寺は https://a.org/b?c=1。川は me@a.co.jp, 見て。"
     assert "line 1: the translation does not have https://a.org/b?c=1 me@a.co.jp\n" in command(asked).err
     asked = "https://a.org/会議.pdf?id=1を見て、https://b.org/2年.txtへ、https://c.org/から寺.へ行く"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from config.data import primary_language
@@ -44,13 +44,15 @@ VocabularyT = TypeVar("VocabularyT")
 NetT = TypeVar("NetT", bound=nn.Module)
 
 
-def load_weights(net: nn.Module, folder: Path) -> None:
-    """Load the best weights of a run into a network."""
+def load_weights(
+    net: nn.Module, folder: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda weights: weights
+) -> None:
+    """Load the best weights of a run into a network, as `change` returns them."""
     weights = folder / WEIGHTS
     if not weights.is_file():
         raise ValueError(f"{folder} has no {WEIGHTS} yet: it appears with the first validation")
     try:
-        net.load_state_dict(read_weights(weights))
+        net.load_state_dict(change(read_weights(weights)))
     except ValueError as error:
         raise ValueError(f"{error}: train the run again") from error
     except RuntimeError as error:  # its second line is the first that does not fit
@@ -166,6 +168,7 @@ def build_translator(
         search or first.config.search,
         min(run.window for run in runs),
         min(run.config.model.max_length for run in runs),
+        src_lang=first.config.data.src_lang,
     )
 
 

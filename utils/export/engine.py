@@ -175,5 +175,13 @@ def load_exported(
     tokenizers = plain_text(tokenizers, folder) if plain else tokenizers
     searcher = CTranslate2Search(folder, tokenizers, device, precision)
     search = search or settings.search
-    translator = Translator(searcher, tokenizers, settings.tgt_lang, search, settings.window, settings.longest)
+    translator = Translator(
+        searcher,
+        tokenizers,
+        settings.tgt_lang,
+        search,
+        settings.window,
+        settings.longest,
+        src_lang=settings.src_lang,
+    )
     return Inspector(translator, score=searcher.log_probs)

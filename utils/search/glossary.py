@@ -106,7 +106,7 @@ class Glossary:
     """Target terms by source terms, for translations in the vocabulary of a tokenizer."""
 
     def __init__(self, terms: Mapping[str, str], tokenizer: Tokenizer) -> None:
-        self._terms, self._encode, self._ids = terms, tokenizer.encode, id_of_each(tokenizer)
+        self.terms, self._encode, self._ids = terms, tokenizer.encode, id_of_each(tokenizer)
         self._spell = cache(self._spellings)  # once for each term, not for each text that has it
         encoded = zip(terms.values(), tokenizer.encode([*terms.values()]), strict=True)
         if unknown := [term for term, ids in encoded if UNK_ID in ids]:
@@ -125,10 +125,10 @@ class Glossary:
         """Return where terms begin and end in a text, which no sentence is to end within."""
         return [term.span() for term in self._sources.finditer(text)]
 
-    def coverage(self, text: str, translation: Sequence[str]) -> list[tuple[str, bool]]:
-        """Return the target terms for a text, each with whether the tokens of its translation have it."""
+    def coverage(self, text: str, translation: Sequence[int]) -> list[tuple[str, bool]]:
+        """Return the target terms for a text, each with whether the ids of its translation have it."""
         wanted = self._wanted(targets := self._targets(text))
-        missing = wanted.missing(wanted.read([self._ids[token] for token in translation]))
+        missing = wanted.missing(wanted.read(translation))
         lacks = dict(zip(dict.fromkeys(targets), missing, strict=True))
         return [(term, targets[i:].count(term) > lacks[term]) for i, term in enumerate(targets)]
 
@@ -136,7 +136,7 @@ class Glossary:
         return Wanted(targets, self._spell, self._is_glued)
 
     def _targets(self, text: str) -> list[str]:
-        return [self._terms[term[0]] for term in self._sources.finditer(composed(text))]
+        return [self.terms[term[0]] for term in self._sources.finditer(composed(text))]
 
     def _spellings(self, term: str) -> set[Spelling]:
         """The tokens of a term behind a space, and directly behind something else."""

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
@@ -14,8 +15,9 @@ from config.data import primary_language
 from config.search import Hypothesis, SamplingConfig, SearchConfig
 from const.token import UNK_ID
 from utils.search.glossary import Glossary
-from utils.search.searcher import Request, Sampling, Searcher
-from utils.text.language import ADDRESS, UNSPACED
+from utils.search.searcher import BeamSearch, Request, Sampling, Searcher
+from utils.text.language import UNSPACED
+from utils.text.protected import LEARNED, WORDS, Masked, Span, StandIns, lost, masked, spans, written
 from utils.text.sentence import split_long, split_sentences
 from utils.text.tokenizer import TokenizerPair
 
@@ -38,6 +40,8 @@ class Piece(NamedTuple):
     ids: list[int]  # none where the vocabulary has nothing of it: it stays as it is
     gap: str  # what stands behind its translation: nothing, a space, or the line breaks of the text
     candidates: Sequence[Candidate] = ()  # best first; none before it is translated
+    masked: Masked = Masked("")  # what the ids are of
+    lost: Sequence[Span] = ()  # of the best candidate
 
     @property
     def best(self) -> Candidate:
@@ -67,9 +71,8 @@ class Translation(NamedTuple):
 
     @property
     def dropped(self) -> list[str]:
-        """Addresses on the web and of e-mail that the text has and the best candidate has not."""
-        addresses = [address for piece in self.pieces for address in ADDRESS.findall(piece.source)]
-        return [address for address in addresses if address not in self.text]
+        """Numbers, addresses and the like that the text has and the best candidate has not."""
+        return [span.text for piece in self.pieces for span in piece.lost]
 
 
 @dataclass(eq=False)
@@ -84,6 +87,7 @@ class Translator:
     longest: int  # most target tokens, </s> included
     minimum_bayes_risk: bool = False  # order candidates by how much they agree with each other, not by score
     glossary: Glossary | None = None  # terms that translations are to have
+    src_lang: str = ""  # language code of the source, by which its numbers are read; without it, nothing is protected
 
     @property
     def sampling(self) -> SamplingConfig | None:
@@ -110,14 +114,16 @@ class Translator:
             first: number of the first text, where the texts are part of a longer input; sampling depends on it.
         """
         begun = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
-        encoded = self.tokenizers.src.encode(texts)
-        split = [self._pieces(ids, text) for ids, text in zip(encoded, texts, strict=True)]
-        owners, requests = list[int](), list[Request]()  # the number of the text of each request
-        for text, pieces in enumerate(split):
-            for place, piece in enumerate(piece for piece in pieces if piece.ids):
+        whole = [self._masked(text) for text in texts]
+        encoded = self.tokenizers.src.encode([text.text for text in whole])
+        split = [self._pieces(*of_text) for of_text in zip(encoded, whole, texts, strict=True)]
+        owners, pieces, requests = list[int](), list[Piece](), list[Request]()  # owner: the number of the text
+        for text, of_text in enumerate(split):
+            for place, piece in enumerate(piece for piece in of_text if piece.ids):
                 number = (first + text) * _MAX_PIECES + place
                 requests.append(self.request(piece.ids, [] if place else begun[text], number))
                 owners.append(text)
+                pieces.append(piece)
         left = Counter(owners)
         on_progress(len(texts) - len(left))
 
@@ -129,26 +135,58 @@ class Translator:
         n_found = None if self.minimum_bayes_risk else n_best
         hypotheses = self.find(requests, n_found, count_done)
         if (glossary := self.glossary) is not None:  # what has its terms stays as it is
-            wanted = [glossary.wanted(piece.source) for pieces in split for piece in pieces if piece.ids]
+            wanted = [glossary.wanted(piece.source) for piece in pieces]
             lacking = [
                 i for i, best in enumerate(hypotheses) if not all(wanted[i].accepts(ids) for ids, _ in best[:n_found])
             ]
             again = self.find([requests[i]._replace(wanted=wanted[i]) for i in lacking], n_found)
             for i, with_terms in zip(lacking, again, strict=True):
                 hypotheses[i] = with_terms
-        candidates = iter(self._decode(hypotheses, n_best))
-        return [self._translation(pieces, candidates) for pieces in split]
+        done = [*map(self._chosen, pieces, self._decode(hypotheses, n_best))]
+        self._search_lost(done, requests, n_best)
+        rest = iter(done)
+        return [self._translation([next(rest) if piece.ids else piece for piece in of_text]) for of_text in split]
 
-    def _translation(self, pieces: Sequence[Piece], candidates: Iterator[list[Candidate]]) -> Translation:
-        """Join the pieces of a text, each translated by the next candidates; what has no ids stays as it is."""
-        pieces = [
-            piece._replace(candidates=next(candidates) if piece.ids else _unchanged(piece.source)) for piece in pieces
+    def _search_lost(self, pieces: list[Piece], requests: Sequence[Request], n_best: int) -> None:
+        """Translate again, with stand-ins for all numbers, what has lost one of them; keep what has lost less."""
+        masks = [(i, self._masked(piece.source, everything=True)) for i, piece in enumerate(pieces) if piece.lost]
+        if not (masks := [(i, text) for i, text in masks if text.spans]):
+            return
+        encoded = self.tokenizers.src.encode([text.text for _, text in masks])
+        read = [pieces[i]._replace(ids=ids, masked=text) for (i, text), ids in zip(masks, encoded, strict=True)]
+        terms = {word: word for words in self._stand_ins for word in words}
+        forced = Glossary({**(self.glossary.terms if self.glossary else {}), **terms}, self.tokenizers.tgt)
+        again = []
+        for (i, text), piece in zip(masks, read, strict=True):
+            wanted = forced.wanted(text.text) if isinstance(self.searcher, BeamSearch) else None
+            again.append(self.request(piece.ids, requests[i].prefix, requests[i].number)._replace(wanted=wanted))
+        found = self._decode(self.find(again, None if self.minimum_bayes_risk else n_best), n_best)
+        for (i, _), piece, candidates in zip(masks, read, found, strict=True):
+            pieces[i] = min(pieces[i], self._chosen(piece, candidates), key=lambda chosen: len(chosen.lost))
+
+    def _chosen(self, piece: Piece, candidates: Sequence[Candidate]) -> Piece:
+        """Return a piece with its candidates, without stand-ins, and what the best of them has lost."""
+        if not self.src_lang:
+            return piece._replace(candidates=candidates)
+        shown = {word: written(span, self.tgt_lang) for word, span in piece.masked.spans.items()}
+        candidates = [
+            candidate._replace(
+                text=piece.masked.unmasked(candidate.text, self.tgt_lang),
+                tokens=[shown.get(token, token) for token in candidate.tokens],
+            )
+            for candidate in candidates
         ]
+        is_lost = lost(piece.source, candidates[0].text, (self.src_lang, self.tgt_lang))
+        return piece._replace(candidates=candidates, lost=is_lost)
+
+    def _translation(self, pieces: Sequence[Piece]) -> Translation:
+        """Join the translated pieces of a text; what has no ids stays as it is."""
+        pieces = [piece if piece.ids else piece._replace(candidates=_unchanged(piece.source)) for piece in pieces]
         unread = [zip(piece.ids, self.source_tokens(piece), strict=True) for piece in pieces if UNK_ID in piece.ids]
         best = [piece.best for piece in pieces if piece.ids]
         n_tokens = sum(len(candidate.tokens) + 1 for candidate in best)
         perplexity = math.exp(min(700.0, -sum(map(self._log_prob, best)) / max(1, n_tokens)))
-        covered = [self.glossary.coverage(piece.source, piece.best.tokens) for piece in pieces] if self.glossary else []
+        covered = [self.glossary.coverage(piece.source, piece.best.ids) for piece in pieces] if self.glossary else []
         return Translation(
             _joined(pieces) if pieces else _unchanged(""),
             pieces,
@@ -162,10 +200,13 @@ class Translator:
         return self.search.log_prob(candidate.score, len(candidate.tokens) + 1)
 
     def source_tokens(self, piece: Piece) -> list[str]:
-        """Return the tokens that are read; unknown ones as they stand in the text."""
+        """Return the tokens that are read; unknown ones, and those that are protected, as they stand in the text."""
         if UNK_ID not in piece.ids:
-            return self.tokenizers.src.tokens(piece.ids)
-        return self.tokenizers.src.split([piece.source])[0][: len(piece.ids)]
+            tokens = self.tokenizers.src.tokens(piece.ids)
+        else:
+            tokens = self.tokenizers.src.split([piece.masked.text])[0][: len(piece.ids)]
+        spans = piece.masked.spans
+        return [spans[token].text if token in spans else token for token in tokens]
 
     def request(self, source: Sequence[int], prefix: Sequence[int] = (), number: int = 0) -> Request:
         """Return a request for source ids, with the bounds that the settings and the model set."""
@@ -225,27 +266,43 @@ class Translator:
         tokens = self.tokenizers.src.tokens(ids)
         return any(i != UNK_ID and token.strip("▁").strip() for i, token in zip(ids, tokens, strict=True))
 
-    def _pieces(self, ids: list[int], text: str) -> list[Piece]:
+    @cached_property
+    def _stand_ins(self) -> StandIns:
+        """What stands for protected spans: what the vocabulary was learned with, or else words that it knows."""
+        src, tgt = self.tokenizers
+
+        def known(words: Sequence[str]) -> list[str]:
+            return [word for word in words if UNK_ID not in [*src.encode([word])[0], *tgt.encode([word])[0]]]
+
+        return LEARNED if known(LEARNED.names) else StandIns(*map(known, WORDS))
+
+    def _masked(self, text: str, everything: bool = False) -> Masked:
+        return masked(text, self.src_lang, self._stand_ins, everything) if self.src_lang else Masked(text)
+
+    def _pieces(self, ids: list[int], whole: Masked, text: str) -> list[Piece]:
         """Split a text into sentences, since that is what models learn from, and those that are too long into parts."""
         if not text.strip() or not self._is_known(ids):
             return [Piece(text, [], "")] if text.strip() else []
         is_split = self.search.by_sentence or len(ids) >= self.window
-        whole = [address.span() for address in ADDRESS.finditer(text)] if is_split else []
-        whole += self.glossary.places(text) if self.glossary and is_split else []
-        sentences = split_sentences(text, whole) if is_split else []
+        kept = [(span.begin, span.end) for span in spans(text, self.src_lang)] if is_split and self.src_lang else []
+        kept += self.glossary.places(text) if self.glossary and is_split else []
+        sentences = split_sentences(text, kept) if is_split else []
         if len(ids) < self.window and len(sentences) < 2:
-            return [Piece(text, ids, "")]
+            return [Piece(text, ids, "", masked=whole)]
         pieces, space = [], "" if primary_language(self.tgt_lang) in UNSPACED else " "
         for sentence, gap in sentences:
             parts = split_long(sentence, self._fits)
-            for part, of_part in zip(parts, self.tokenizers.src.encode(parts), strict=True):
-                pieces.append(Piece(part, of_part[: self.window - 1] if self._is_known(of_part) else [], space))
+            of_parts = [*map(self._masked, parts)]
+            encoded = self.tokenizers.src.encode([part.text for part in of_parts])
+            for part, of_part, ids in zip(parts, of_parts, encoded, strict=True):
+                known = ids[: self.window - 1] if self._is_known(ids) else []
+                pieces.append(Piece(part, known, space, masked=of_part))
             pieces[-1] = pieces[-1]._replace(gap=gap if "\n" in gap else space)
         pieces[-1] = pieces[-1]._replace(gap="")
         return pieces
 
     def _fits(self, text: str) -> bool:
-        return len(self.tokenizers.src.encode([text])[0]) < self.window
+        return len(self.tokenizers.src.encode([self._masked(text).text])[0]) < self.window
 
 
 _ENOUGH, _MUCH = 128, 0.7  # sequences in a batch, and of the longest: both measured in translating on CPUs

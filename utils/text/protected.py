@@ -1,0 +1,265 @@
+r"""Spans that a translation must keep: numbers, addresses, placeholders, emoji. A model copies a stand-in for each.
+
+A number is written as the target language writes it (350万 is 3.5 million), anything else as it stands. A network that
+has learned from text with `STAND_INS` copies and places these; any other is given words that networks copy well: three
+digits for a number, a capital letter for anything else.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from random import Random
+from typing import NamedTuple
+
+from config.data import primary_language
+from utils.text.language import HAN, KANA
+
+_OF_EACH = 8  # spans of a sentence that have a stand-in of each sort; further ones are left to the model
+# of the private use area, which no text has: tokens of their own in a vocabulary that is learned with them
+NUMBERS = [chr(0xE000 + i) for i in range(_OF_EACH)]
+NAMES = [chr(0xE100 + i) for i in range(_OF_EACH)]
+STAND_INS = [*NUMBERS, *NAMES]
+
+# What stays as it is: a line for each sort, the first that fits is taken.
+_PATH = rf"[{KANA}{HAN}]+(?=\.[A-Za-z]{{2,4}}\b)[!-~]+"  # of an address: 会議.pdf?id=1, but not a text right behind it
+_VERBATIM = {
+    "address on the web": rf"https?://[!-~]+(?:{_PATH})*(?<=[\w/=&#-])"
+    r"|\bwww\.[\w.-]+\.[A-Za-z]{2,}(?:/[!-~]*)?(?<=[\w/])",
+    "address of mail": r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[A-Za-z.]*[A-Za-z]",
+    "code": r"`[^`\n]+`",
+    "placeholder": r"\$?\{\{[^{}\n]*\}\}|[$%#]?\{\w[^{}\s]*\}"
+    r"|%(?:\d+\$|\(\w+\))?[-+0#]*\d*(?:\.\d+)?l{0,2}[sdfuxi@](?![A-Za-z])|\$[A-Za-z_]\w*",
+    "tag": r"</?[A-Za-z][^<>\n]*>",
+    "mention": rf"(?<![\w.])(?:@[A-Za-z_]\w*|#[A-Za-z_{KANA}{HAN}][\w{KANA}{HAN}]*)",
+    "shortcode": r"(?<!\w):[a-z][a-z0-9_+-]*:(?!\w)",
+    "file": r"(?<![\w.])(?:~|\.{1,2}|[A-Z]:)?(?:[/\\][\w.-]+){2,}/?|(?<![\w.])[\w-]+(?:\.[\w-]+)*"
+    r"\.(?:py|js|ts|c|h|cpp|java|rs|go|rb|sh|txt|md|pdf|docx?|xlsx?|pptx?|csv|tsv|json|ya?ml|toml|xml|html?|css|zip|gz"
+    r"|tar|png|jpe?g|gif|svg|mp[34]|wav|exe|srt|po)(?!\w)",
+    "emoji": r"(?:[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff][\ufe0e\ufe0f\u200d\u20e3]*)+",
+    "amount": r"[$£€¥￥]\s?\d+(?:,\d{3})*(?:\.\d+)?",
+    "degrees": r"(?<![\d.])[-−]?\d+(?:\.\d+)?\s?°[CF]?",
+    "power": r"\d+[⁰¹²³⁴-⁹⁻]+|\d*[¼½¾⅓⅔]|\d*[①-⑳]",
+    "negative number": rf"(?<![\w)\]）.,{KANA}{HAN}])[-−]\d+(?:\.\d+)?(?![\w-])",
+    "time": r"(?<![\d:])\d{1,2}[:：]\d{2}(?![\d:])",
+    "date, version or telephone": r"(?<![\d.,])(?:\bv)?\d+(?:[-/.:]\d+){2,}(?![\d-])|(?<!\d)\d{3}-\d{4}(?!\d)",
+}  # fmt: skip
+_ANY_VERBATIM = re.compile("|".join(f"(?:{pattern})" for pattern in _VERBATIM.values()), re.A)
+
+# Numbers: in digits of either width, with or without 万 and 億, or million; of words, those with such a unit alone.
+_UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10**4, "億": 10**8, "兆": 10**12}
+_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_KANJI_DIGITS = {digit: i for i, digit in enumerate("〇一二三四五六七八九")}
+_ONES = (
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+)
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_SMALL = {word: n for n, word in enumerate(_ONES.split(), 1)} | {
+    word: 10 * n for n, word in enumerate(_TENS.split(), 2)
+}
+_WIDE = str.maketrans("０１２３４５６７８９．，", "0123456789.,")
+_DIGIT = r"[0-9０-９]"
+_DIGITS = rf"{_DIGIT}{{1,3}}(?:[,，]{_DIGIT}{{3}})+(?!{_DIGIT})(?:[.．]{_DIGIT}+)?|{_DIGIT}+(?:[.．]{_DIGIT}+)?"
+_BEHIND = r"(?=[人円石年日戸個件本冊回名台頭匹坪点歳部ドルユメキ平をがのにとで、。]|以|余|もの|$)"  # not 八百屋
+_JAPANESE = re.compile(
+    rf"(?:(?:{_DIGITS})(?:[十百千]?[兆億万]|[百千](?![{HAN}]{{2}}))?)+|[一二三四五六七八九十百千]+[万億兆][一二三四五六七八九十百千万億]*{_BEHIND}"
+)
+_ANY_JAPANESE = re.compile(rf"(?:{_DIGITS}|[〇一二三四五六七八九十百千万億兆])+")
+_WORD = rf"(?:{'|'.join([*_SMALL, *_SCALES])})"
+_ENGLISH = re.compile(
+    rf"(?<![\w.])(?:(?:{_DIGITS})(?:[ -](?:{'|'.join(_SCALES)})\b(?!s))*"
+    rf"|(?:{'|'.join(_SMALL)})(?:(?:[ -]|,? and ){_WORD})*(?![A-Za-z]))",
+    re.I,
+)
+_YEAR = 9999  # numbers up to here are copied well, or are words, and tell the grammar: one, 3月
+
+
+class Span(NamedTuple):
+    """A part of a text that its translation must keep."""
+
+    begin: int
+    end: int
+    text: str
+    value: Decimal | None = None  # of a number
+    is_hard: bool = True  # for a model: what it copies well by itself is masked only where it has failed to
+
+
+def spans(text: str, language: str, lenient: bool = False) -> list[Span]:
+    """Return what a translation must keep of a text, in order of appearance, and apart from each other.
+
+    Numbers are read in Japanese and English; in a translation they may be written otherwise, too (`lenient`): 二十.
+    """
+    found = [Span(*match.span(), match[0]) for match in _ANY_VERBATIM.finditer(text)]
+    taken = {at for span in found for at in range(span.begin, span.end)}
+    numbers = {"en": _ENGLISH, "ja": _ANY_JAPANESE if lenient else _JAPANESE}.get(primary_language(language))
+    for match in numbers.finditer(text) if numbers else ():
+        if taken.isdisjoint(range(*match.span())) and (value := _value(match[0], lenient)) is not None:
+            is_hard = value > _YEAR or not match[0].translate(_WIDE).isdigit()
+            found.append(Span(*match.span(), match[0], value, is_hard))
+    return sorted(found)
+
+
+def _value(text: str, lenient: bool) -> Decimal | None:
+    """Read a number; None for words without a unit of a thousand or more, if not `lenient`: models translate those."""
+    text = text.translate(_WIDE).replace(",", "").lower()
+    if text[-1:].isascii() and re.search("[a-z]", text):
+        return _value_of_words(text, lenient)
+    total = Decimal(0)
+    for part, unit in re.findall(r"(.+?)([兆億万]|$)", text):
+        total += _below_ten_thousand(part) * _UNITS.get(unit, 1)
+    return total
+
+
+def _below_ten_thousand(text: str) -> Decimal:
+    total = Decimal(0)
+    for digits, unit in re.findall(r"([\d.]+|[〇一二三四五六七八九]?)([十百千]|(?=[^十百千]|$))", text):
+        if digits or unit:
+            total += Decimal(_KANJI_DIGITS.get(digits, digits or 1)) * _UNITS.get(unit, 1)
+    return total
+
+
+def _value_of_words(text: str, lenient: bool) -> Decimal | None:
+    total = part = Decimal(0)
+    words = re.findall(r"[a-z]+|[\d.]+", text)
+    for word in words:
+        if word == "hundred":
+            part = (part or Decimal(1)) * 100
+        elif word in _SCALES:
+            total, part = total + (part or Decimal(1)) * _SCALES[word], Decimal(0)
+        elif word != "and":
+            part += Decimal(_SMALL.get(word, word if word[0].isdigit() else 0))
+    has_digits = any(word[0].isdigit() for word in words)
+    is_large = any(_SCALES.get(word, 0) >= 1000 for word in words)
+    return total + part if is_large or has_digits or lenient else None
+
+
+def written(span: Span, language: str) -> str:
+    """Write a span in a language: a number with the units of it, anything else as it stands."""
+    if span.value is None:
+        return span.text
+    value, is_whole = span.value, span.value == span.value.to_integral()
+    plain = span.text.translate(_WIDE)
+    if plain.isdigit():
+        return plain
+    if primary_language(language) == "ja":
+        return _in_japanese(int(value)) if is_whole and value >= 10**4 else f"{value.normalize():f}"
+    has_unit = re.search("[兆億万A-Za-z]", plain)
+    for scale, name in ((10**12, "trillion"), (10**9, "billion"), (10**6, "million")):
+        share = (value / scale).normalize()
+        if has_unit and share >= 1 and len(share.as_tuple().digits) <= max(3, share.adjusted() + 1):
+            return f"{share:f} {name}"
+    return f"{int(value):,}" if is_whole else f"{value.normalize():,f}"
+
+
+def _in_japanese(value: int) -> str:
+    parts = []
+    for unit in ("兆", "億", "万", ""):
+        count, value = divmod(value, _UNITS.get(unit, 1))
+        parts += [f"{count}{unit}"] if count else []
+    return "".join(parts)
+
+
+# A text for a model, and its translation for people.
+
+_SURE = 13  # from here on a number is written in digits, and a translation without it has lost it
+_ERA = re.compile(rf"[{HAN}]\d{{1,2}}(?=年)")  # 明治43年 may be 1910
+
+
+class StandIns(NamedTuple):
+    """What stands for spans, as many as a text can have of each sort."""
+
+    numbers: Sequence[str]
+    names: Sequence[str]
+
+
+LEARNED = StandIns(NUMBERS, NAMES)
+WORDS = StandIns(["572", "683", "794", "437", "358", "926", "845", "269"], [*"XYZWVUQK"])
+
+
+class Masked(NamedTuple):
+    """A text with stand-ins; signs such as emoji at its ends are outside, and stay there."""
+
+    text: str
+    spans: Mapping[str, Span] = {}  # by their stand-ins
+    head: str = ""
+    tail: str = ""
+
+    def unmasked(self, translation: str, language: str) -> str:
+        """Return the translation with the spans as its language writes them."""
+        if self.spans:
+            stand_in = re.compile("|".join(f"(?<![0-9A-Za-z]){re.escape(word)}(?![0-9A-Za-z])" for word in self.spans))
+            translation = stand_in.sub(lambda word: written(self.spans[word[0]], language), translation)
+        return f"{self.head}{translation}{self.tail}"
+
+
+def masked(text: str, language: str, stand_ins: StandIns, everything: bool = False) -> Masked:
+    """Put stand-ins in place of what a model does not copy well, or of all that it might lose."""
+    found = [span for span in spans(text, language) if span.is_hard or (everything and _is_sure(span, text))]
+    if not found:
+        return Masked(text)
+    begin, end = 0, len(text)
+    while found and _is_sign(found[0]) and not text[begin : found[0].begin].strip():
+        begin = found.pop(0).end
+    while found and _is_sign(found[-1]) and not text[found[-1].end : end].strip():
+        end = found.pop().begin
+    inner = text[begin:end].strip()
+    begin = text.index(inner, begin)
+    end = begin + len(inner)
+    names, numbers = (iter([word for word in words if word not in text]) for words in reversed(stand_ins))
+    placed, parts, at = dict[str, Span](), list[str](), begin
+    for span in found:
+        if word := next(names if span.value is None else numbers, ""):
+            placed[word] = span
+            parts += [text[at : span.begin], word]
+            at = span.end
+    return Masked("".join([*parts, text[at:end]]), placed, text[:begin], text[end:])
+
+
+def _is_sign(span: Span) -> bool:
+    return not re.search(r"\w", span.text)
+
+
+def _is_sure(span: Span, text: str) -> bool:
+    is_era = any(era.end() == span.end for era in _ERA.finditer(text))
+    return span.value is not None and span.value >= _SURE and not is_era
+
+
+def lost(text: str, translation: str, languages: tuple[str, str]) -> list[Span]:
+    """Return the spans of a text that its translation has not, numbers in no writing."""
+    kept = [span for span in spans(text, languages[0]) if span.is_hard or _is_sure(span, text)]
+    has = {span.value for span in spans(translation, languages[1], lenient=True)} if kept else set()
+    return [span for span in kept if span.text not in translation and (span.value is None or span.value not in has)]
+
+
+# Training text: pairs both of whose sides have a span.
+
+_LATIN = re.compile(r"(?<![\w.])[A-Za-z][A-Za-z0-9+-]*(?![\w])", re.A)  # teaches a model what to do with any name
+_EMOJI_SHARE = 0.01
+
+
+def masked_pair(pair: tuple[str, str], languages: tuple[str, str], share: float, random: Random) -> tuple[str, str]:
+    """Put stand-ins in place of what both sides of a pair have once: of each span with a probability of `share`."""
+    sides = [[*_unique(spans(text, language), text)] for text, language in zip(pair, languages, strict=True)]
+    by_value = [{span.text if span.value is None else span.value: span for span in side} for side in sides]
+    shared = [(by_value[0][key], by_value[1][key]) for key in by_value[0] if key in by_value[1]]
+    chosen = [both for both in sorted(shared) if random.random() < share]
+    first, texts = random.randrange(_OF_EACH), [*pair]
+    stand_ins = {True: iter([*NAMES[first:], *NAMES[:first]]), False: iter([*NUMBERS[first:], *NUMBERS[:first]])}
+    placed = [(both, next(stand_ins[both[0].value is None], "")) for both in chosen]
+    for side in (0, 1):
+        for both, stand_in in sorted(placed, key=lambda item: -item[0][side].begin):
+            if stand_in:
+                span = both[side]
+                texts[side] = texts[side][: span.begin] + stand_in + texts[side][span.end :]
+    if random.random() < _EMOJI_SHARE * share and all(texts):
+        return f"{texts[0]}{(mark := next(stand_ins[True]))}", f"{texts[1]} {mark}"
+    return texts[0], texts[1]
+
+
+def _unique(found: Sequence[Span], text: str) -> Iterator[Span]:
+    """Yield the spans, and Latin words, that a text has once."""
+    taken = {at for span in found for at in range(span.begin, span.end)}
+    words = [Span(*match.span(), match[0]) for match in _LATIN.finditer(text) if match.start() not in taken]
+    counts = Counter(span.text if span.value is None else span.value for span in [*found, *words])
+    yield from (span for span in [*found, *words] if counts[span.text if span.value is None else span.value] == 1)
