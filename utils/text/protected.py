@@ -68,7 +68,7 @@ _JAPANESE = re.compile(
 _ANY_JAPANESE = re.compile(rf"(?:{_DIGITS}|[〇一二三四五六七八九十百千万億兆])+")
 _WORD = rf"(?:{'|'.join([*_SMALL, *_SCALES])})"
 _ENGLISH = re.compile(
-    rf"(?<![\w.])(?:(?:{_DIGITS})(?:[ -](?:{'|'.join(_SCALES)})\b(?!s))*"
+    rf"(?<![\w.])(?:(?:{_DIGITS})(?:[ -](?:{'|'.join(_SCALES)})(?![A-Za-z]))*"
     rf"|(?:{'|'.join(_SMALL)})(?:(?:[ -]|,? and ){_WORD})*(?![A-Za-z]))",
     re.I,
 )
