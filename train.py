@@ -296,7 +296,7 @@ def new_trainer(task: Task, source: Path | None, processes: Processes, device: t
     torch.manual_seed(training.seed)
     net = task.build().to(device)
     if source is not None:
-        init_from(net, source, config, log)
+        init_from(net, source, task, log)
     if training.compile:
         compile_blocks(net)
     require_true_gradients()
@@ -346,7 +346,8 @@ def train(arguments: Arguments, processes: Processes, device: torch.device) -> N
             locks.enter_context(run_folder.trained_alone(resumed))  # what is read now is what is resumed from
         with processes.first_alone():
             sweep_drafts(CORPUS)  # left by preparations that were killed
-            task = prepare(arguments.config, resumed or arguments.init_from or arguments.branch, log)
+            run = resumed or arguments.init_from or arguments.branch
+            task = prepare(arguments.config, None if arguments.new_vocabulary else run, log)
         settle_precision(task, device, resumed is not None, processes, log)
         config, origin = task.config, resumed or arguments.branch  # origin: whose checkpoint is read, if any is
         trainer = new_trainer(task, arguments.init_from, processes, device, log)

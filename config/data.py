@@ -91,6 +91,8 @@ class DataConfig(Config):
         tag: the kind of the texts, such as law: each source begins with the token <law>, which the vocabulary gets; so
             do texts that are translated, unless another kind is given.
         more_tag: the kind of the further training text, such as bt for back-translations.
+        protected: put stand-ins in place of this share of the numbers, addresses and names that both sides of a
+            training pair have, which the network learns to copy; the vocabulary gets them (`utils/text/protected.py`).
         both_directions: learn to translate back, too, from the same pairs (needs `tokenizer.tag`); dev and test text
             are of the one direction.
         clean: which pairs of the training text are dropped.
@@ -116,6 +118,7 @@ class DataConfig(Config):
     more_pairs: Path | None = None
     tag: str | None = None
     more_tag: str | None = None
+    protected: float = bounded(0.0, ge=0, le=1)
     both_directions: bool = False
     clean: CleanConfig = field(default_factory=CleanConfig)
 

@@ -20,6 +20,7 @@ import yaml
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
+from torch.testing import assert_close
 
 import train
 import translate
@@ -27,6 +28,7 @@ from config.data import DataConfig, LabelledConfig, MonolingualConfig
 from config.search import SearchConfig
 from config.training import OptimizerConfig, Precision, TranslationTrainingConfig
 from const.path import ROOT
+from const.token import UNK_ID
 from models.recurrent import RecurrentTranslator
 from models.transformer import Transformer
 from tests.samples import page_data
@@ -37,11 +39,12 @@ from tests.tiny import MODEL, TEXT, outcome
 from train import Trainer
 from utils.arguments import read_arguments
 from utils.config import ClassificationConfig, LanguageConfig, MaskedLanguageConfig, TranslationConfig
-from utils.load import load_bert, load_classifier, load_run
+from utils.load import build_network, load_bert, load_classifier, load_run
+from utils.run import read_config
 from utils.search.forced import token_log_probs
 from utils.task.task import Task, init_from, prepare, settle_precision
 from utils.task.translation import TranslationTask, what_next
-from utils.text.tokenizer import every_token, id_of_each, load_tokenizers
+from utils.text.tokenizer import every_token, id_of_each, load_tokenizers, train_tokenizers
 from utils.training.checkpoint import CheckpointStore, average, read_weights, write_weights
 from utils.training.distributed import Processes
 from utils.training.loss import TranslationObjective
@@ -503,6 +506,38 @@ def test_another_architecture_is_named(home: Path) -> None:
     with pytest.raises(ValueError, match=differs):
         init_from(net, folder, task, print)
     assert same(weights(trainer), before, set())
+
+
+def test_a_new_vocabulary_begins_with_what_the_run_knows_of_its_tokens(home: Path) -> None:
+    folder, told = run(home), list[str]()
+    config, known, old = read_config(folder, TranslationConfig), load_tokenizers(folder), load_run(folder).model
+    lines = ["寺がある。", "川だ。", "A temple. A river.", "xyz"]
+    own = train_tokenizers(replace(config.tokenizer, vocab_size=22), lines[:2] * 9, lines[2:] * 9, symbols=["\ue000"])
+    net = build_network(config, *map(len, own))
+    drawn = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    task = unprepared(config, dict(zip(("source", "target"), map(len, own), strict=True)))
+    task.vocabulary = own
+    init_from(net, folder, task, told.append)
+    for name, side in (("src_embedding.weight", 0), ("tgt_embedding.weight", 1)):
+        ids, new, before = id_of_each(known[side]), net.state_dict()[name], old.state_dict()[name]
+        n_known = 0
+        for i, token in enumerate(every_token(own[side])):
+            read = [piece for piece in known[side].encode([token.replace("▁", " ").strip()])[0] if piece != UNK_ID]
+            mean = before[read].mean(0) if read else drawn[name][i]
+            assert_close(new[i], before[ids[token]] if token in ids else mean)
+            n_known += token in ids
+        assert f"{name}: {n_known} of {len(own[side])} tokens are known to the run" in told
+        assert 0 < n_known < len(own[side])
+    assert_close(
+        net.state_dict()["decoder.0.feed_forward.widen.weight"], old.state_dict()["decoder.0.feed_forward.widen.weight"]
+    )
+    with pytest.raises(
+        ValueError, match="--new-vocabulary is for the weights of another run: also give --init-from RUN"
+    ):
+        read_arguments(["--config", "demo", "--new-vocabulary"])
+    assert read_arguments(
+        ["--init-from", str(folder), "--new-vocabulary", "--tokenizer.vocab_size", "50"]
+    ).new_vocabulary
 
 
 def test_a_checkpoint_from_before_an_option_is_of_its_default(tmp_path: Path) -> None:

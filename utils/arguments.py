@@ -36,6 +36,7 @@ class Arguments(NamedTuple):
     resume: Path | None = None
     init_from: Path | None = None
     branch: Path | None = None
+    new_vocabulary: bool = False  # beside `init_from`
     dry_run: bool = False
     profile: bool = False
     notice: str = ""  # what was chosen: settings by the size of the text, or the end
@@ -86,6 +87,12 @@ def _add_choice_of_settings(parser: argparse.ArgumentParser) -> None:
         "--init-from", metavar="RUN", help="start a new run from the weights, vocabulary and settings of this one"
     )
     parser.add_argument(
+        "--new-vocabulary",
+        action="store_true",
+        help="with --init-from: learn the vocabulary from the new text; each token begins as in the run or, where that "
+        "has none, as the mean of the tokens that it would read",
+    )
+    parser.add_argument(
         "--branch",
         metavar="RUN",
         help="start a new run from the newest checkpoint of this one, which stays as it is, and let the learning rate "
@@ -107,6 +114,8 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     named = {option: asked[option] for option in ("resume", "init_from", "branch") if asked[option] is not None}
     if len(named) > 1:
         raise ValueError("--resume continues a run, --init-from and --branch start a new one: give only one of them")
+    if asked.new_vocabulary and "init_from" not in named:
+        raise ValueError("--new-vocabulary is for the weights of another run: also give --init-from RUN")
     if "resume" in named and asked.config is not None:
         remedy = "leave out --config, and give what is to change as options, such as --training.max_epochs 40"
         raise ValueError(f"--config {asked.config}, but a run that is resumed has its own settings: {remedy}")
@@ -137,15 +146,17 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     if is_new:
         require_folder_name(config.name)
     if source is not None:
-        _refuse_other(source, to_config(config_type, weakest), config, is_new)
+        if not asked.new_vocabulary:
+            _refuse_other(source, to_config(config_type, weakest), config, is_new)
         if option == "init_from":
             notice = _inherited_course(config, source)
         if option == "branch":
             config = _with_decay(config, source, merged(file, typed))
     config, ending = _with_end(config, typed, is_new)
     notice = "\n".join(filter(None, (notice, ending)))
-    origin = {option: source} if option else {}
-    return Arguments(config, **origin, dry_run=given.dry_run, profile=given.profile, notice=notice)
+    origin: Any = {option: source} if option else {}
+    flags: Any = {name: given[name] for name in ("new_vocabulary", "dry_run", "profile")}
+    return Arguments(config, **origin, **flags, notice=notice)
 
 
 def _begun_anew(settings: Settings) -> Settings:

@@ -13,6 +13,7 @@ from itertools import chain, groupby, islice
 from multiprocessing import get_context
 from operator import itemgetter
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from threading import Thread, current_thread, main_thread
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ from utils.dataset.check import report_shared
 from utils.dataset.corpus import Corpus, Split
 from utils.dataset.text import BLOCK, FURTHER, ParallelFiles, TextLines, clean, in_blocks, lines_of
 from utils.file import read_json, write_json
+from utils.text.protected import STAND_INS, masked_pair
 from utils.text.tokenizer import Tokenizer, TokenizerPair, id_of_each, load_tokenizers, train_tokenizers
 
 
@@ -239,16 +241,17 @@ def cached_vocabulary(
     log: Log,
     root: Path,
     tags: Sequence[str] = (),
+    symbols: Sequence[str] = (),
 ) -> TokenizerPair:
     """Return the tokenizers that are learned from one text, or from both sides of a parallel one, at the first call."""
 
     def make(folder: Path) -> None:
         src, *rest = map(TextLines, files)
         log(f"Learning the vocabulary ({config.kind}) from {len(src):,} lines (once; a minute for a large text)")
-        train_tokenizers(config, src, rest[0] if rest else (), languages, tags).save(folder)
+        train_tokenizers(config, src, rest[0] if rest else (), languages, tags, symbols).save(folder)
 
     learned = {field: value for field, value in asdict(config).items() if field != "sampling"}
-    path = cache_folder(root, f"{name}-tokenizer", *map(file_hash, files), learned, languages, *tags)
+    path = cache_folder(root, f"{name}-tokenizer", *map(file_hash, files), learned, languages, *tags, *symbols)
     tokenizers = load_tokenizers(cached(path, make, log))
     for n_pieces in sorted({*map(len, tokenizers)}):
         if config.kind == "unigram" and n_pieces < config.vocab_size:
@@ -280,7 +283,8 @@ def cached_tokenizers(corpus: Corpus, config: TokenizerConfig, log: Log) -> Toke
     """Return the tokenizers of a corpus, learned from its cleaned training text at the first call."""
     data, files = corpus.data, _cleaned(corpus, log)
     tags = sorted({tag for tag in (data.tag, data.more_tag) if tag})
-    return cached_vocabulary(corpus.name, files, config, data.languages, log, corpus.root, tags)
+    stand_ins = STAND_INS if data.protected else ()
+    return cached_vocabulary(corpus.name, files, config, data.languages, log, corpus.root, tags, stand_ins)
 
 
 def cached_tokens(corpus: Corpus, split: Split, tokenizers: TokenizerPair, log: Log) -> TokenPairs:
@@ -339,7 +343,10 @@ def _cleaned(corpus: Corpus, log: Log) -> ParallelFiles:
 
     def make(folder: Path) -> None:
         n_pairs, n_left_out = corpus.further
-        counts = clean(corpus.train, data.clean, ParallelFiles.of(folder, "train"), n_pairs)
+        learned = ParallelFiles.of(folder, "train")
+        masked = partial(masked_pair, languages=data.languages, share=data.protected, random=Random(0))
+        change = (masked,) if data.protected else ()
+        counts = clean(corpus.train, data.clean, learned, n_pairs, *change)
         total = sum(counts.values())
         table = "\n".join(f"  {rule:<14}{n:>10,}  {n / total:7.2%}" for rule, n in counts.items())
         log(f"Cleaning the training text of {corpus.name}, {total:,} pairs:\n{table}")
@@ -349,6 +356,7 @@ def _cleaned(corpus: Corpus, log: Log) -> ParallelFiles:
         report_shared(corpus.train, corpus.dev, "dev", log)
         report_shared(corpus.train, corpus.test, "test", log)
 
-    tags = [] if data.tag == data.more_tag else [data.tag, data.more_tag]
-    path = cache_folder(corpus.root, f"{corpus.name}-cleaned", corpus.fingerprint(), asdict(data.clean), *tags)
+    more: list[object] = [] if data.tag == data.more_tag else [data.tag, data.more_tag]
+    more += [data.protected] if data.protected else []
+    path = cache_folder(corpus.root, f"{corpus.name}-cleaned", corpus.fingerprint(), asdict(data.clean), *more)
     return ParallelFiles.of(cached(path, make, log), "train")

@@ -201,12 +201,18 @@ def repeated(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
 # Cleaning: training pairs of no use are dropped. Dev and test texts are never cleaned: a score counts every sentence.
 
 
-def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_further: int = 0) -> dict[str, int]:
+def clean(
+    files: ParallelFiles,
+    config: CleanConfig,
+    into: ParallelFiles,
+    n_further: int = 0,
+    change: Callable[[Pair], Pair] = lambda pair: pair,
+) -> dict[str, int]:
     """Write the pairs that `config` keeps, in their order; return how many each rule dropped, and how many are kept.
 
     A pair counts for the first rule that applies. The last `n_further` pairs are further text, which `max_pairs` does
     not count and which are counted apart. The text is read twice: for numbers about its pairs, and to write what is
-    kept.
+    kept, as `change` returns it.
     """
     lengths, hashes = (array("i"), array("i")), array("Q")
     for pair in read_pairs(files):
@@ -238,7 +244,7 @@ def clean(files: ParallelFiles, config: CleanConfig, into: ParallelFiles, n_furt
     if not keep.any():
         counts = ", ".join(f"{rule} {count:,}" for rule, count in dropped.items())
         raise ValueError(f"cleaning leaves none of {len(keep):,} pairs ({counts}): loosen --data.clean")
-    write_pairs(into, compress(read_pairs(files), keep))
+    write_pairs(into, map(change, compress(read_pairs(files), keep)))
     kept = {"kept": int((keep & ~is_further).sum()), FURTHER: int((keep & is_further).sum())}
     return dropped | (kept if n_further else {"kept": kept["kept"]})
 

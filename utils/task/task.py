@@ -4,12 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from const.token import UNK_ID
 from utils.arguments import as_text
@@ -33,7 +34,7 @@ from utils.file import write_json
 from utils.load import load_weights
 from utils.provenance import own_commit, portable, provenance
 from utils.run import TEST, WEIGHTS, read_config
-from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, load_tokenizers
+from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, every_token, id_of_each, load_tokenizers
 from utils.training.checkpoint import FORMAT, changed_settings, difference, read_n_averaged
 from utils.training.distributed import Processes
 from utils.training.loss import Objective
@@ -195,15 +196,46 @@ def refuse_unknown(task: Task, source: Path | None, log: Log) -> None:
     log("Unknown tokens: " + ", ".join(f"{share:.2%} of the {side}" for side, share in shares.items()))
 
 
-def init_from(net: nn.Module, source: Path, config: AnyConfig, log: Log) -> None:
-    """Initialise a network with the best weights of a run of the same task."""
+def init_from(net: nn.Module, source: Path, task: Task, log: Log) -> None:
+    """Initialise a network with the best weights of a run of the same task; a vocabulary of its own may be another."""
+    config = task.config
     theirs, ours = (
         {"format": FORMAT, "model": c.model.architecture()} for c in (read_config(source, type(config)), config)
     )
     if differs := difference(theirs, ours):
         raise ValueError(f"cannot initialise from the weights of {source}: {differs}")
-    load_weights(net, source)
+    if isinstance(task.vocabulary, TokenizerPair):
+        load_weights(net, source, partial(_with_tokens, net, load_tokenizers(source), task.vocabulary, log))
+    else:
+        load_weights(net, source)
     log(f"Initialised from the weights of {source}")
+
+
+_BY_TOKEN = {"src_embedding.weight": 0, "tgt_embedding.weight": 1, "output.weight": 1, "output.bias": 1}  # side
+
+
+def _with_tokens(
+    net: nn.Module, theirs: TokenizerPair, own: TokenizerPair, log: Log, weights: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the weights of a run for a vocabulary of one's own.
+
+    The row of a token is that of the same token or, where the run has none, the mean of the rows of the tokens that the
+    run reads in its place; where it reads none, what the network has drawn.
+    """
+    drawn = net.state_dict()
+    for name in _BY_TOKEN.keys() & weights.keys():
+        side = _BY_TOKEN[name]
+        ids, tokens = id_of_each(theirs[side]), every_token(own[side])
+        if [*ids] == tokens:
+            continue
+        read = theirs[side].encode([token.replace("▁", " ").strip() for token in tokens])
+        n_tags, rows = len(theirs.tags) if side == 0 else 0, drawn[name].clone()
+        for i, token in enumerate(tokens):
+            if pieces := [ids[token]] if token in ids else [piece for piece in read[i][n_tags:] if piece != UNK_ID]:
+                rows[i] = weights[name][pieces].mean(0)
+        log(f"{name}: {sum(token in ids for token in tokens):,} of {len(tokens):,} tokens are known to the run")
+        weights[name] = rows
+    return weights
 
 
 def write_scores(task: Task, net: nn.Module, test: Validation, progress: Progress, folder: Path) -> None:

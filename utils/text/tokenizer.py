@@ -104,11 +104,15 @@ class SentencePieceTokenizer:
 
     @classmethod
     def train(
-        cls, config: TokenizerConfig, texts: Sequence[Iterable[str]], tags: Sequence[str] = ()
+        cls,
+        config: TokenizerConfig,
+        texts: Sequence[Iterable[str]],
+        tags: Sequence[str] = (),
+        symbols: Sequence[str] = (),
     ) -> "SentencePieceTokenizer":
         """Learn pieces from lines, which are read twice; of very large texts from every k-th one.
 
-        Tags are tokens that no text is encoded to.
+        Tags are tokens that no text is encoded to, symbols are characters that are always tokens of their own.
         """
         writer, n_lines, n_characters = io.BytesIO(), 0, 0
         for line in chain(*texts):
@@ -133,6 +137,7 @@ class SentencePieceTokenizer:
                 bos_piece=BOS,
                 eos_piece=EOS,
                 control_symbols=list(tags),
+                user_defined_symbols=list(symbols),
                 hard_vocab_limit=config.kind == "bpe",  # a unigram model may end up with fewer; BPE counts its merges
                 max_sentence_length=4 * _LONGEST,
                 minloglevel=2,
@@ -370,24 +375,29 @@ def train_tokenizers(
     tgt: Iterable[str] = (),
     languages: tuple[str, str] = ("", ""),
     text_tags: Sequence[str] = (),
+    symbols: Sequence[str] = (),
 ) -> TokenizerPair:
     """Learn the tokenizers from the two sides of the training text, or a joint one from a single text.
 
-    The vocabulary has `text_tags` and, if `config.tag` is set, a tag for each of the languages.
+    The vocabulary has `text_tags` and, if `config.tag` is set, a tag for each of the languages; pieces have `symbols`.
     """
     tags = [*(sorted(map(language_tag, languages)) if config.tag else ()), *(f"<{tag}>" for tag in text_tags)]
     if config.joint:
-        both = train_tokenizer(config, src, tgt, tags=tags)
+        both = train_tokenizer(config, src, tgt, tags=tags, symbols=symbols)
         pair = TokenizerPair(both, both)
         return pair.into(languages[1]) if config.tag else pair
-    return TokenizerPair(train_tokenizer(config, src, tags=tags), train_tokenizer(config, tgt))
+    return TokenizerPair(
+        train_tokenizer(config, src, tags=tags, symbols=symbols), train_tokenizer(config, tgt, symbols=symbols)
+    )
 
 
-def train_tokenizer(config: TokenizerConfig, *texts: Iterable[str], tags: Sequence[str] = ()) -> Tokenizer:
+def train_tokenizer(
+    config: TokenizerConfig, *texts: Iterable[str], tags: Sequence[str] = (), symbols: Sequence[str] = ()
+) -> Tokenizer:
     """Learn one tokenizer from texts; `joint` is ignored."""
     if config.kind == "word":
         return WordTokenizer.train(chain(*texts), config.min_freq, config.lowercase)
-    return SentencePieceTokenizer.train(config, texts, tags)
+    return SentencePieceTokenizer.train(config, texts, tags, symbols)
 
 
 def load_tokenizers(folder: Path, tag: str | None = None) -> TokenizerPair:
