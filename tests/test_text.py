@@ -21,11 +21,10 @@ from config.data import TokenizerConfig, primary_language, require_language
 from const.token import EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
 from utils.search.markup import Markup, Tag, TaggedText
 from utils.text import tokenizer as tokenizer_module
+from utils.text.form import known_characters, known_form
 from utils.text.language import (
     count_letters,
     detect,
-    known_characters,
-    known_form,
     looks_tokenized,
     looks_untokenized,
     unspaced_language,

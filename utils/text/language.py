@@ -1,9 +1,8 @@
-"""Languages: codes and names, recognition by letters, forms of characters, spacing, and checks of implausible texts."""
+"""Languages: codes and names, recognition by letters, spacing, and checks of implausible texts."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
-from unicodedata import is_normalized, normalize
 
 from config.data import primary_language
 
@@ -46,51 +45,6 @@ def unspaced_language(lines: Iterable[str]) -> str:
     if counts["ja"] <= _MOSTLY * n:
         return ""
     return "ja" if counts["ja"] - counts["zh"] > _MIN_KANA * n else "zh"
-
-
-# The form of the characters: one text may be written in several ways that look the same (Unicode, UAX #15).
-
-# characters that show nothing: soft hyphen, joiners, direction marks, byte order mark, variation selectors, ...
-INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
-)
-
-
-def composed(text: str) -> str:
-    """Return the text in Unicode's composed form (が, not か and a voicing mark), without invisible characters."""
-    return INVISIBLE.sub("", text if is_normalized("NFC", text) else normalize("NFC", text))
-
-
-_WIDE_DIGITS = {*"０１２３４５６７８９"}
-
-
-def known_characters(tokens: Iterable[str]) -> set[str]:
-    """Return the characters of a vocabulary, and the space.
-
-    Full-width digits are known all or not at all: where one is missing, the others were rare, too, and a number of both
-    kinds would be read as another number.
-    """
-    known = {" ", *"".join(tokens)}
-    return known if known >= _WIDE_DIGITS else known - _WIDE_DIGITS
-
-
-def known_form(text: str, known: set[str]) -> str:
-    """Write what is unknown in the way that is known, if there is one; a text of known characters stays as it is.
-
-    Half-width kana and full-width letters become the usual ones only where their own form is unknown; so do tabs and
-    other spaces.
-    """
-    if known.issuperset(text):
-        return text
-
-    def folded(run: re.Match[str]) -> str:
-        plain = re.sub(r"\s", " ", normalize("NFKC", run[0]))
-        return plain if known.issuperset(plain) else run[0]
-
-    text = composed(text)
-    unknown = "".join(map(re.escape, {*text} - known))
-    return re.sub(f"[{unknown}]+", folded, text) if unknown else text
 
 
 # Whether spaces separate all words and marks of a text, as after a tokenizer such as Moses or KyTea.
