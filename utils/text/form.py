@@ -109,10 +109,10 @@ def known_form(text: str, known: set[str]) -> str:
         return text
     parts = _PART.findall(text)
     around = zip(["", *parts], parts, [*parts[1:], ""], strict=False)
-    return "".join(part if part in known else _known_part(before, part, behind, known) for before, part, behind in around)
+    return "".join(part if part in known else _read(part, before, behind, known) for before, part, behind in around)
 
 
-def _known_part(before: str, part: str, behind: str, known: set[str]) -> str:
+def _read(part: str, before: str, behind: str, known: set[str]) -> str:
     before, form, mark = before[-1:], known_spelling(part, known), " "
     if combining(part[0]) and name(before or " ", "").startswith("LATIN"):
         return ""
