@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
-from unicodedata import combining, decomposition, digit, is_normalized, lookup, name, normalize
+from unicodedata import combining, digit, is_normalized, lookup, name, normalize
 
 # characters that show nothing: soft hyphen, joiners, direction marks, byte order mark, variation selectors, ...
 INVISIBLE = re.compile(
@@ -35,7 +35,8 @@ def known_characters(tokens: Iterable[str]) -> set[str]:
 _SIGNS = {
     "'’‘‚‛‹›′‵ʹʻʼ´`": "' ’",
     '"“”„‟«»″‶〝〞〟': '" ” “',
-    "-−–‒—―‐‑⸺─": "- − – —",
+    "-−–‒‐‑": "- − – ‐",
+    "—―─⸺": "— ― -",
     "・·•‧∙⋅●▪◦‣⁃": "・ · • -",
     "~〜～∼˜⁓〰": "〜 ～ ~",
     "×✕✖⨯": "× x",
@@ -100,7 +101,7 @@ def known_form(text: str, known: set[str]) -> str:
 
     Half-width kana and full-width letters become the usual ones only where their own form is unknown; so do tabs and
     other spaces, signs, letters with marks, and old kanji. A number beside another stays apart from it: 10² becomes
-    10^2, 2½ 2 1/2, and 5① 5(1), or the character stays unknown.
+    10^2, 2½ 2(1/2), and 5① 5(1), or the character stays unknown.
     """
     if known.issuperset(text):
         return text
@@ -113,17 +114,17 @@ def known_form(text: str, known: set[str]) -> str:
 
 
 def _read(part: str, before: str, behind: str, known: set[str]) -> str:
-    before, form, mark = before[-1:], known_spelling(part, known), " "
+    before, form = before[-1:], known_spelling(part, known)
     if combining(part[0]) and name(before or " ", "").startswith("LATIN"):
         return ""
     if form == part or part.isdecimal():
         return form
     joins, goes_on = before.isnumeric() and form[:1].isnumeric(), behind[:1].isnumeric() and form[-1:].isnumeric()
     if part[0] in _RAISED:
-        mark, joins = "^", bool(before) and not before.isalpha() and not before.isspace()
+        is_power = before and not before.isalpha() and not before.isspace()
+        form = "^" * bool(is_power) + form + " " * goes_on
     elif part[0] in _LOWERED:
-        mark, joins = "_", before.isnumeric()
-    elif (joins or goes_on) and decomposition(part[0]).startswith("<circle>"):
-        form, joins, goes_on = f"({form})", False, False
-    form = mark * joins + form + " " * goes_on
+        form = "_" * before.isnumeric() + form + " " * goes_on
+    elif joins or goes_on:
+        form = f"({form})"  # models drop a space
     return form if known.issuperset(form) else part

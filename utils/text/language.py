@@ -1,12 +1,15 @@
 """Languages: codes and names, recognition by letters, spacing, and checks of implausible texts."""
 
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from config.data import primary_language
 
-# Language codes, and recognition of languages without spaces between words by their letters.
+# Language codes, and recognition of languages by their letters.
 
 # inside the brackets of a regular expression
 KANA, HAN, HANGUL = (
@@ -25,18 +28,62 @@ SCRIPTS = {  # of languages that are recognised by their letters: what those are
     "my": ("Burmese", "\u1000-\u109f"),
     "bo": ("Tibetan", "\u0f00-\u0fff"),
 }
+# Of other languages: a word in Unicode's names of their letters (LATIN SMALL LETTER A), and which languages have them;
+# some have two. A language that is in no line may have any.
+_ALPHABETS = {
+    "Latin": "af az bs ca cs cy da de en eo es et eu fi fo fr fy ga gl ha hr ht hu id ig is it jv ku la lb lt lv mg mi "
+    "ms mt nb nl nn no oc pl pt rm ro rw sk sl sn so sq sr st su sv sw tk tl tr uz vi wo xh yo zu",
+    "Cyrillic": "ab av az ba be bg bs ce cu cv kk kv ky mk mn os ru sr tg tt uk uz",
+    "Arabic": "ar az fa kk ks ku ky pa ps sd tg ug ur uz",
+    "Devanagari": "hi ks mr ne sa sd",
+    "Greek": "el",
+    "Hebrew": "he iw yi",
+    "Armenian": "hy",
+    "Georgian": "ka",
+    "Ethiopic": "am ti",
+    "Bengali": "as bn",
+    "Gurmukhi": "pa",
+    "Gujarati": "gu",
+    "Oriya": "or",
+    "Tamil": "ta",
+    "Telugu": "te",
+    "Kannada": "kn",
+    "Malayalam": "ml",
+    "Sinhala": "si",
+}
+_OTHER = "of another script"
 LETTER = r"^\W\d_"
 _MOSTLY = 0.5  # share of the letters: names and quotations in another script are common on both sides
 _MIN_KANA = 0.05  # Chinese quotes a few; Japanese has a third or more, and some even in a list of headlines
 
 
-def count_letters(text: str) -> tuple[int, dict[str, int]]:
-    """Return how many letters a text has, and how many of them are in each script of `SCRIPTS`.
+def count_letters(text: str) -> tuple[int, Counter[str]]:
+    """Return how many letters a text has, and how many of them are in each script: the keys of the tables above.
 
     The dot between katakana is not a letter; what Japanese (`ja`) has more of than Chinese (`zh`) is kana.
     """
-    letters = "".join(re.findall(f"[{LETTER}]", text))
-    return len(letters), {code: len(re.findall(f"[{script}]", letters)) for code, (_, script) in SCRIPTS.items()}
+    letters = Counter(re.findall(f"[{LETTER}]", text))
+    counts = Counter[str]()
+    for script, own in SCRIPTS.items():
+        counts[script] = sum(letters[letter] for letter in re.findall(f"[{own[1]}]", "".join(letters)))
+    for letter, count in letters.items():
+        if alphabet := _alphabet(letter):
+            counts[alphabet] += count
+    counts[_OTHER] = letters.total() - counts.total() + counts["zh"]  # which `ja` has, too
+    return letters.total(), counts
+
+
+@lru_cache(2**14)
+def _alphabet(letter: str) -> str:
+    usual = unicodedata.normalize("NFKC", letter)[0]
+    return next((word for word in unicodedata.name(usual, "").title().split() if word in _ALPHABETS), "")
+
+
+def _scripts(language: str) -> set[str]:
+    """Return the scripts that a text in this language may be in."""
+    code = primary_language(language)
+    alphabets = {script for script, languages in _ALPHABETS.items() if code in languages.split()}
+    return {code} if code in SCRIPTS else alphabets or {*_ALPHABETS, _OTHER}
 
 
 def unspaced_language(lines: Iterable[str]) -> str:
@@ -122,8 +169,8 @@ def detect(text: str, languages: Sequence[str]) -> Detected | None:
         fitting = fitting or [code for code in languages if primary_language(code) in UNSPACED]
     else:
         share, fitting = 1 - share, [code for code in languages if primary_language(code) not in UNSPACED]
-        for code in (code for code, count in counts.items() if count > _MOSTLY * n and code not in UNSPACED):
-            fitting = [other for other in fitting if primary_language(other) == code]  # such as Korean
+        for script in (script for script, count in counts.items() if count > _MOSTLY * n and script not in UNSPACED):
+            fitting = [code for code in fitting if script in _scripts(code)]  # such as Korean
     return Detected(fitting[0], round(100 * share / len(fitting), 1)) if fitting else None
 
 
@@ -138,12 +185,13 @@ def refuse_other_language(lines: Sequence[str], language: str, name: str, remedy
 
     The message has the name of the file and the remedy.
     """
-    code, (n, counts) = primary_language(language), count_letters("".join(lines))
-    script = code if code in SCRIPTS else max(counts, key=counts.__getitem__)
+    own, (n, counts) = _scripts(language), count_letters("".join(lines))
+    has_latin = "Latin" in own
+    script = max([script for script in counts if script not in own] if has_latin else own, key=counts.__getitem__)
     share = counts[script] / max(1, n)
-    if n and (share < _MIN_OWN if code in SCRIPTS else share > _MAX_FOREIGN):
-        letters = f"{share:.0%} of its letters are {SCRIPTS[script][0]}"
-        raise ValueError(f"{name} is not in {language}: {letters}; {remedy}")
+    if n and (share > _MAX_FOREIGN if has_latin else share < _MIN_OWN):
+        called = SCRIPTS[script][0] if script in SCRIPTS else script
+        raise ValueError(f"{name} is not in {language}: {share:.0%} of its letters are {called}; {remedy}")
 
 
 def refuse_same(texts: Mapping[str, Sequence[str]]) -> None:
