@@ -45,6 +45,7 @@ from utils.search.inspection import Inspector, join_words
 from utils.search.sampling import candidates, greedy_search, inverse_cdf, sample
 from utils.search.searcher import BeamSearch, NetworkSearch, Request, Sampling, Searcher
 from utils.search.translator import Translator, by_expected_chrf, pairwise_chrf, within_budget
+from utils.text.capitals import in_capitals, usual_case
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, id_of_each
 
 CPU = torch.device("cpu")
@@ -529,6 +530,42 @@ def test_a_text_is_translated_sentence_by_sentence() -> None:
     ours.search = replace(ours.search, by_sentence=False)
     (whole,) = ours.translate(["".join(sentences[:2])])
     assert len(whole.pieces) == 1
+
+
+CASED = WordTokenizer(
+    ["the", "The", "temple", "is", "not", "old.", "Kyoto", "in", "NHK", "KYOTO", "寺"], lowercase=False
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "sources", "translation"),
+    [
+        ("THE TEMPLE IN KYOTO", ["The temple in Kyoto"], "THE TEMPLE IN KYOTO"),
+        (" THE TEMPLE IS OLD.\nNHK", ["The temple is old.", "NHK"], "THE TEMPLE IS OLD.\nNHK"),
+        ("The temple is old. THE TEMPLE IS NOT OLD.", ["The temple is old.", "The temple is not old."], None),
+        ("NHK KYOTO", ["NHK KYOTO"], None),
+        ("XXXX YYYY ZZZZ", ["XXXX YYYY ZZZZ"], None),
+        ("寺 NHK KYOTO NHK", ["寺 NHK KYOTO NHK"], None),
+        ("the NHK in KYOTO", ["the NHK in KYOTO"], None),
+    ],
+)
+def test_what_is_in_capitals_is_read_in_its_usual_case_and_translated_in_capitals(
+    text: str, sources: list[str], translation: str | None
+) -> None:
+    ours = Translator(Echo(99), TokenizerPair(CASED, CASED), "en", GREEDY, 48, 48)
+    (found,) = ours.translate([text])
+    assert [piece.source for piece in found.pieces] == sources
+    assert (found.text, found.unknown_tokens) == (translation or text, [])
+    ours.tgt_lang = "ja"
+    assert ours.translate([text])[0].text.replace("\n", "") == "".join(sources)
+
+
+def test_addresses_are_as_they_were_in_capitals_or_not() -> None:
+    assert in_capitals("see https://example.org/A and ask a@example.org, straße") == (
+        "SEE https://example.org/A AND ASK a@example.org, STRASSE"
+    )
+    text = usual_case("SEE https://example.org/A-B IN THE TEMPLE", CASED.encode)
+    assert text == "See https://example.org/A-B in the temple"
 
 
 def test_line_breaks_stay_and_other_gaps_are_those_of_the_language() -> None:

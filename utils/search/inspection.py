@@ -1,6 +1,7 @@
 """What models make of a translator's texts: probabilities, alternatives and alignments, of its own or given ones."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -157,7 +158,9 @@ class Inspector:
         for text, pieces in zip(texts, self._by_piece(self._links, translations), strict=True):
             links, begin, end, of_target = list[tuple[Span, Span]](), 0, 0, 0
             for piece, of_piece in pieces:
-                begin = text.index(piece.source, end)
+                # in whatever case: what is in capitals has been read in lower case
+                found = re.compile(re.escape(piece.source), re.IGNORECASE).search(text, end)
+                begin = found.start() if found else end
                 end = begin + len(piece.source)
                 source = _spans(self.translator.source_tokens(piece), piece.source, begin)
                 target = _spans(piece.best.tokens, piece.best.text, of_target)

@@ -15,7 +15,8 @@ from config.search import Hypothesis, SamplingConfig, SearchConfig
 from const.token import UNK_ID
 from utils.search.glossary import Glossary
 from utils.search.searcher import Request, Sampling, Searcher
-from utils.text.language import ADDRESS, UNSPACED
+from utils.text.capitals import in_capitals, usual_case
+from utils.text.language import ADDRESS, SCRIPTS, UNSPACED
 from utils.text.sentence import split_long, split_sentences
 from utils.text.tokenizer import TokenizerPair
 
@@ -100,7 +101,8 @@ class Translator:
     ) -> list[Translation]:
         """Translate texts; an empty one (or only spaces) stays empty, one of only unknown characters stays as it is.
 
-        So does a sentence of only unknown characters in a text that is translated sentence by sentence.
+        So does a sentence of only unknown characters in a text that is translated sentence by sentence. Sentences in
+        capitals are read as those are usually written, and so are their pieces; their translations are in capitals.
 
         Args:
             texts: the texts, each a single line.
@@ -109,6 +111,7 @@ class Translator:
             prefixes: what each translation (of a long text, its first piece) must begin with.
             first: number of the first text, where the texts are part of a longer input; sampling depends on it.
         """
+        given, texts = texts, [usual_case(text, self.tokenizers.src.encode) for text in texts]
         begun = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
         encoded = self.tokenizers.src.encode(texts)
         split = [self._pieces(ids, text) for ids, text in zip(encoded, texts, strict=True)]
@@ -137,7 +140,11 @@ class Translator:
             for i, with_terms in zip(lacking, again, strict=True):
                 hypotheses[i] = with_terms
         candidates = iter(self._decode(hypotheses, n_best))
-        return [self._translation(pieces, candidates) for pieces in split]
+        translations = [self._translation(pieces, candidates) for pieces in split]
+        if prefixes is not None or primary_language(self.tgt_lang) in SCRIPTS:
+            return translations
+        sides = zip(translations, given, texts, strict=True)
+        return [found if text == read else _in_capitals(found, text) for found, text, read in sides]
 
     def _translation(self, pieces: Sequence[Piece], candidates: Iterator[list[Candidate]]) -> Translation:
         """Join the pieces of a text, each translated by the next candidates; what has no ids stays as it is."""
@@ -246,6 +253,18 @@ class Translator:
 
     def _fits(self, text: str) -> bool:
         return len(self.tokenizers.src.encode([text])[0]) < self.window
+
+
+def _in_capitals(translation: Translation, text: str) -> Translation:
+    """Return a translation with capitals for what its text has in capitals, which was read in its usual case."""
+
+    def written(piece: Piece) -> Piece:
+        if piece.source in text or piece.source.upper() not in text:
+            return piece
+        return piece._replace(candidates=[each._replace(text=in_capitals(each.text)) for each in piece.candidates])
+
+    pieces = [*map(written, translation.pieces)]
+    return translation._replace(pieces=pieces, candidates=_joined(pieces))
 
 
 _ENOUGH, _MUCH = 128, 0.7  # sequences in a batch, and of the longest: both measured in translating on CPUs
