@@ -533,7 +533,7 @@ def test_a_text_is_translated_sentence_by_sentence() -> None:
 
 
 CASED = WordTokenizer(
-    ["the", "The", "temple", "is", "not", "old.", "Kyoto", "in", "NHK", "KYOTO", "寺"], lowercase=False
+    ["the", "The", "temple", "is", "not", "old", "old.", "Kyoto", "in", "NHK", "KYOTO", "寺"], lowercase=False
 )
 
 
