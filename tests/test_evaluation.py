@@ -243,6 +243,11 @@ def test_the_tokenizer_fits_the_language_or_is_refused() -> None:
         (JAPANESE.references, ["en", "jp", "ko"], ["ja", "ja_JP"]),  # jp is no code: Japanese is `ja`
         (["1603", "2, 3 ...", "・ a", "・・・ yes"], [], ["en"]),  # list bullets are not letters
         (["เมืองหลวงเก่าของญี่ปุ่น", "Kyoto"], ["en", "ja", "my"], ["th"]),
+        (["Столица Японии — Tokyo", "Привет"], ["en", "ja", "el", "he", "de_AT"], ["ru", "sr", "uk", "sah"]),
+        (["Η πρωτεύουσα"], ["en", "ru", "th"], ["el"]),
+        (["عاصمة اليابان"], ["en", "ru"], ["ar", "fa"]),
+        (["ᏣᎳᎩ"], ["en", "ja", "ru"], ["chr"]),
+        (["µ = 3 Ω", "𝐇𝐞𝐥𝐥𝐨", "Ｈｅｌｌｏ"], ["ru", "ja"], ["en", "sr", "chr"]),
         (["ဂျပန်နိုင်ငံ၏ မြို့တော်ဟောင်း"], ["en", "th"], ["my", "mya"]),
     ],
 )

@@ -294,6 +294,7 @@ def test_hugging_face_splits_computes_and_says_the_same(
     write_pegasus(run, tmp_path)
     theirs, reader = from_hugging_face(tmp_path)
     odd = ["  two  spaces ", "Ｋｙｏｔｏ ｶﾞﾊﾟ", "か\u3099\u200b", "☃☃ ☃ temple", "\ttab\u3000…", "a <2en> b<2ja>c"]
+    odd += ["☃Ｋ ‘temple’ Tōkyō", "² ½ a²", "邉 −"]
     ids = run.tokenizers.src.encode([*TEXT.src, *TEXT.tgt, *odd])
     assert reader([*TEXT.src, *TEXT.tgt, *odd])["input_ids"] == [[*each, EOS_ID] for each in ids]
     assert reader.decode([*ids[7], EOS_ID], skip_special_tokens=True) == TEXT.src[7]

@@ -531,6 +531,34 @@ def test_a_text_is_translated_sentence_by_sentence() -> None:
     assert len(whole.pieces) == 1
 
 
+CASED = WordTokenizer(
+    ["the", "The", "temple", "is", "not", "old", "old.", "Kyoto", "in", "NHK", "KYOTO", "寺"], lowercase=False
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "sources", "translation"),
+    [
+        ("THE TEMPLE IN KYOTO", ["The temple in Kyoto"], "THE TEMPLE IN KYOTO"),
+        (" THE TEMPLE IS OLD.\nNHK", ["The temple is old.", "NHK"], "THE TEMPLE IS OLD.\nNHK"),
+        ("The temple is old. THE TEMPLE IS NOT OLD.", ["The temple is old.", "The temple is not old."], None),
+        ("NHK KYOTO", ["NHK KYOTO"], None),
+        ("XXXX YYYY ZZZZ", ["XXXX YYYY ZZZZ"], None),
+        ("寺 NHK KYOTO NHK", ["寺 NHK KYOTO NHK"], None),
+        ("the NHK in KYOTO", ["the NHK in KYOTO"], None),
+    ],
+)
+def test_what_is_in_capitals_is_read_in_its_usual_case_and_translated_in_capitals(
+    text: str, sources: list[str], translation: str | None
+) -> None:
+    ours = Translator(Echo(99), TokenizerPair(CASED, CASED), "en", GREEDY, 48, 48)
+    (found,) = ours.translate([text])
+    assert [piece.masked.text or piece.source for piece in found.pieces] == sources
+    assert (found.text, found.unknown_tokens) == (translation or text, [])
+    ours.tgt_lang = "ja"
+    assert ours.translate([text])[0].text.replace("\n", "") == "".join(sources)
+
+
 def test_line_breaks_stay_and_other_gaps_are_those_of_the_language() -> None:
     ours = translator()
     first, second = (one.text for one in ours.translate(TEXT.src[:2]))

@@ -21,11 +21,10 @@ from config.data import TokenizerConfig, primary_language, require_language
 from const.token import EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
 from utils.search.markup import Markup, Tag, TaggedText
 from utils.text import tokenizer as tokenizer_module
+from utils.text.form import known_characters, known_form
 from utils.text.language import (
     count_letters,
     detect,
-    known_characters,
-    known_form,
     looks_tokenized,
     looks_untokenized,
     unspaced_language,
@@ -523,6 +522,10 @@ def test_numbers_in_full_width_are_read_as_the_usual_ones_unless_each_digit_is_k
         ("Kyoto", "en"),
         ("한국어", None),
         ("ภาษาไทย", None),
+        ("Привет, как дела? Hi!", None),
+        ("שלום", None),
+        ("α + β", None),
+        ("Kyōto ¼ µm Ｈｅ", "en"),
         ("1869", "en"),
     ],
 )
@@ -530,6 +533,9 @@ def test_the_language_is_that_of_the_sentence_not_of_the_names_in_it(text: str, 
     guess = detect(text, ["en", "ja"])
     assert (guess and guess.language) == language
     assert detect("한국어", ["en", "ko", "ja"]) == ("ko", 100.0)
+    assert detect("Hello", ["ko", "ru", "hi", "en"]) == ("en", 100.0)
+    assert detect("Привет", ["en", "ko", "ru"]) == ("ru", 100.0)
+    assert detect("Привет", ["en", "tg", "sah", "bg"]) == ("tg", 33.3)
 
 
 # a text, its sentences between |

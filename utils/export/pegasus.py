@@ -4,11 +4,9 @@ Both are the Transformer of the paper, under the same names, but for the order o
 all sines come before all cosines, in ours they alternate. Whatever reads or writes the D components is reordered alike.
 """
 
-import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from unicodedata import normalize
 
 import torch
 from safetensors.torch import save
@@ -22,7 +20,7 @@ from utils.export import CARD, COMPARED, refuse_difference
 from utils.export.hugging_face import CONFIG, TOKENIZER_CONFIG, WEIGHTS
 from utils.file import write_json, write_text
 from utils.load import Run
-from utils.text.language import INVISIBLE, known_characters
+from utils.text.form import INVISIBLE, composed, known_characters, known_spelling
 from utils.text.tokenizer import SentencePieceTokenizer, id_of_each
 
 _MODULE = {"tgt_embedding": "shared", "encoder_norm": "encoder.layer_norm", "decoder_norm": "decoder.layer_norm"}
@@ -39,6 +37,7 @@ _IN_BLOCK = {  # ours: theirs, of which several are concatenated along the rows
     "feed_forward.narrow": ("fc2",),
     "around_feed.norm": ("final_layer_norm",),
 }
+_APART = r"(?<![^\p{{L}}\s])(?:{})(?!\p{{N}})"  # where a number is read that stays apart from others
 _WRITES = (".output", ".narrow", "norm")  # modules whose rows, not columns, are the D components
 
 
@@ -144,9 +143,9 @@ def _weights(model: Transformer) -> Iterator[tuple[str, Tensor]]:
 
 
 def _tokenizer(ours: SentencePieceTokenizer) -> str:
-    """Return it as JSON of Hugging Face's, with `known_form` of each character; of half-width kana, with their mark.
+    """Return it as JSON of Hugging Face's, with the known form of each character; of half-width kana, with their mark.
 
-    Unlike ours, it takes </s> in a text for the token, and rewrites a character whatever stands beside it.
+    Unlike ours, it takes </s> in a text for the token, and leaves ² and ① unknown beside another number.
     """
     with needing_group("hugging_face"):
         from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -164,10 +163,15 @@ def _tokenizer(ours: SentencePieceTokenizer) -> str:
     tokenizer.add_special_tokens([token for token in ids if token not in pieces])
     known = known_characters(ids)
     voiced = [kana + mark for kana in map(chr, range(0xFF66, 0xFF9E)) for mark in "ﾞﾟ"]
-    forms = [(form, re.sub(r"\s", " ", normalize("NFKC", form))) for form in (*voiced, *map(chr, range(0x10000)))]
-    usual = [(form, plain) for form, plain in forms if known.issuperset(plain) and not known.issuperset(form)]
+    groups: dict[tuple[str, str], list[str]] = {}  # by what they are read as, and where
+    for form in (*voiced, *map(chr, range(0x10000))):
+        plain = known_spelling(form, known)
+        if plain != form == composed(form):
+            is_number = not form.isdecimal() and any(map(str.isnumeric, plain))
+            groups.setdefault((plain, _APART if is_number else "{}"), []).append(form)
     invisible, around = normalizers.Replace(Regex(INVISIBLE.pattern), ""), normalizers.Replace(Regex("^ +| +$"), "")
-    rewritten = [normalizers.Replace(form, plain) for form, plain in usual]
+    found = ((Regex(where.format("|".join(forms))), plain) for (plain, where), forms in groups.items())
+    rewritten = [normalizers.Replace(pattern, plain) for pattern, plain in found]
     single = normalizers.Replace(Regex(" {2,}"), " ")
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), invisible, *rewritten, around, single])
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()

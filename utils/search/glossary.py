@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from const.token import BOS_ID, EOS_ID, UNK_ID
 from utils.dataset.text import lines_of
-from utils.text.language import SCRIPTS, composed
+from utils.text.form import composed
+from utils.text.language import SCRIPTS
 from utils.text.tokenizer import Tokenizer, id_of_each
 
 Spelling = tuple[int, ...]  # ids of a term

@@ -16,7 +16,8 @@ from config.search import Hypothesis, SamplingConfig, SearchConfig
 from const.token import UNK_ID
 from utils.search.glossary import Glossary
 from utils.search.searcher import BeamSearch, Request, Sampling, Searcher
-from utils.text.language import UNSPACED
+from utils.text.capitals import is_in_capitals, usual_case
+from utils.text.language import SCRIPTS, UNSPACED
 from utils.text.protected import LEARNED, WORDS, Masked, Span, StandIns, lost, masked, spans, written
 from utils.text.sentence import split_long, split_sentences
 from utils.text.tokenizer import TokenizerPair
@@ -104,7 +105,8 @@ class Translator:
     ) -> list[Translation]:
         """Translate texts; an empty one (or only spaces) stays empty, one of only unknown characters stays as it is.
 
-        So does a sentence of only unknown characters in a text that is translated sentence by sentence.
+        So does a sentence of only unknown characters in a text that is translated sentence by sentence. Sentences in
+        capitals are read as those are usually written, and so are their pieces; their translations are in capitals.
 
         Args:
             texts: the texts, each a single line.
@@ -142,14 +144,15 @@ class Translator:
             again = self.find([requests[i]._replace(wanted=wanted[i]) for i in lacking], n_found)
             for i, with_terms in zip(lacking, again, strict=True):
                 hypotheses[i] = with_terms
-        done = [*map(self._chosen, pieces, self._decode(hypotheses, n_best))]
+        done = [*map(self._chosen, pieces, self._decode(hypotheses, n_best), requests)]
         self._search_lost(done, requests, n_best)
         rest = iter(done)
         return [self._translation([next(rest) if piece.ids else piece for piece in of_text]) for of_text in split]
 
     def _search_lost(self, pieces: list[Piece], requests: Sequence[Request], n_best: int) -> None:
         """Translate again, with stand-ins for all numbers, what has lost one of them; keep what has lost less."""
-        masks = [(i, self._masked(piece.source, everything=True)) for i, piece in enumerate(pieces) if piece.lost]
+        lacking = [(i, piece) for i, piece in enumerate(pieces) if piece.lost]
+        masks = [(i, self._masked(piece.source, True, piece.masked.in_capitals)) for i, piece in lacking]
         if not (masks := [(i, text) for i, text in masks if text.spans]):
             return
         encoded = self.tokenizers.src.encode([text.text for _, text in masks])
@@ -162,16 +165,21 @@ class Translator:
             again.append(self.request(piece.ids, requests[i].prefix, requests[i].number)._replace(wanted=wanted))
         found = self._decode(self.find(again, None if self.minimum_bayes_risk else n_best), n_best)
         for (i, _), piece, candidates in zip(masks, read, found, strict=True):
-            pieces[i] = min(pieces[i], self._chosen(piece, candidates), key=lambda chosen: len(chosen.lost))
+            pieces[i] = min(
+                pieces[i], self._chosen(piece, candidates, requests[i]), key=lambda chosen: len(chosen.lost)
+            )
 
-    def _chosen(self, piece: Piece, candidates: Sequence[Candidate]) -> Piece:
+    def _chosen(self, piece: Piece, candidates: Sequence[Candidate], request: Request) -> Piece:
         """Return a piece with its candidates, without stand-ins, and what the best of them has lost."""
-        if not self.src_lang:
-            return piece._replace(candidates=candidates)
         shown = {word: written(span, self.tgt_lang) for word, span in piece.masked.spans.items()}
+        if not self.src_lang and not piece.masked.in_capitals:
+            return piece._replace(candidates=candidates)
+        # with a prefix, as that is written
+        is_upper = piece.masked.in_capitals and not request.prefix and primary_language(self.tgt_lang) not in SCRIPTS
+        write = str.upper if is_upper else str
         candidates = [
             candidate._replace(
-                text=piece.masked.unmasked(candidate.text, self.tgt_lang),
+                text=piece.masked.unmasked(write(candidate.text), self.tgt_lang),
                 tokens=[shown.get(token, token) for token in candidate.tokens],
             )
             for candidate in candidates
@@ -276,8 +284,11 @@ class Translator:
 
         return LEARNED if known(LEARNED.names) else StandIns(*map(known, WORDS))
 
-    def _masked(self, text: str, everything: bool = False) -> Masked:
-        return masked(text, self.src_lang, self._stand_ins, everything) if self.src_lang else Masked(text)
+    def _masked(self, text: str, everything: bool = False, in_capitals: bool = False) -> Masked:
+        found = masked(text, self.src_lang, self._stand_ins, everything) if self.src_lang else Masked(text)
+        if in_capitals or is_in_capitals(found.text):
+            return found._replace(text=usual_case(found.text, self.tokenizers.src.encode), in_capitals=True)
+        return found
 
     def _pieces(self, ids: list[int], whole: Masked, text: str) -> list[Piece]:
         """Split a text into sentences, since that is what models learn from, and those that are too long into parts."""
@@ -292,7 +303,7 @@ class Translator:
         pieces, space = [], "" if primary_language(self.tgt_lang) in UNSPACED else " "
         for sentence, gap in sentences:
             parts = split_long(sentence, self._fits)
-            of_parts = [*map(self._masked, parts)]
+            of_parts = [self._masked(part, in_capitals=whole.in_capitals) for part in parts]
             encoded = self.tokenizers.src.encode([part.text for part in of_parts])
             for part, of_part, ids in zip(parts, of_parts, encoded, strict=True):
                 known = ids[: self.window - 1] if self._is_known(ids) else []

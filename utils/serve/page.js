@@ -257,7 +257,7 @@ function showTranslation() {
 function presentSentence() {
   let start = 0, last = null;
   shown.sentences.forEach(({ source }, i) => {
-    start = Math.max(start, text.value.indexOf(source, start));
+    start = Math.max(start, text.value.toLowerCase().indexOf(source.toLowerCase(), start));
     if (source && (last === null || start <= text.selectionStart)) last = i;
     start += source.length;
   });

@@ -1,13 +1,15 @@
-"""Languages: codes and names, recognition by letters, forms of characters, spacing, and checks of implausible texts."""
+"""Languages: codes and names, recognition by letters, spacing, and checks of implausible texts."""
 
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
-from unicodedata import is_normalized, normalize
 
 from config.data import primary_language
 
-# Language codes, and recognition of languages without spaces between words by their letters.
+# Language codes, and recognition of languages by their letters.
 
 # inside the brackets of a regular expression
 KANA, HAN, HANGUL = (
@@ -26,18 +28,62 @@ SCRIPTS = {  # of languages that are recognised by their letters: what those are
     "my": ("Burmese", "\u1000-\u109f"),
     "bo": ("Tibetan", "\u0f00-\u0fff"),
 }
+# Of other languages: a word in Unicode's names of their letters (LATIN SMALL LETTER A), and which languages have them;
+# some have two. A language that is in no line may have any.
+_ALPHABETS = {
+    "Latin": "af az bs ca cs cy da de en eo es et eu fi fo fr fy ga gl ha hr ht hu id ig is it jv ku la lb lt lv mg mi "
+    "ms mt nb nl nn no oc pl pt rm ro rw sk sl sn so sq sr st su sv sw tk tl tr uz vi wo xh yo zu",
+    "Cyrillic": "ab av az ba be bg bs ce cu cv kk kv ky mk mn os ru sr tg tt uk uz",
+    "Arabic": "ar az fa kk ks ku ky pa ps sd tg ug ur uz",
+    "Devanagari": "hi ks mr ne sa sd",
+    "Greek": "el",
+    "Hebrew": "he iw yi",
+    "Armenian": "hy",
+    "Georgian": "ka",
+    "Ethiopic": "am ti",
+    "Bengali": "as bn",
+    "Gurmukhi": "pa",
+    "Gujarati": "gu",
+    "Oriya": "or",
+    "Tamil": "ta",
+    "Telugu": "te",
+    "Kannada": "kn",
+    "Malayalam": "ml",
+    "Sinhala": "si",
+}
+_OTHER = "of another script"
 LETTER = r"^\W\d_"
 _MOSTLY = 0.5  # share of the letters: names and quotations in another script are common on both sides
 _MIN_KANA = 0.05  # Chinese quotes a few; Japanese has a third or more, and some even in a list of headlines
 
 
-def count_letters(text: str) -> tuple[int, dict[str, int]]:
-    """Return how many letters a text has, and how many of them are in each script of `SCRIPTS`.
+def count_letters(text: str) -> tuple[int, Counter[str]]:
+    """Return how many letters a text has, and how many of them are in each script: the keys of the tables above.
 
     The dot between katakana is not a letter; what Japanese (`ja`) has more of than Chinese (`zh`) is kana.
     """
-    letters = "".join(re.findall(f"[{LETTER}]", text))
-    return len(letters), {code: len(re.findall(f"[{script}]", letters)) for code, (_, script) in SCRIPTS.items()}
+    letters = Counter(re.findall(f"[{LETTER}]", text))
+    counts = Counter[str]()
+    for script, own in SCRIPTS.items():
+        counts[script] = sum(letters[letter] for letter in re.findall(f"[{own[1]}]", "".join(letters)))
+    for letter, count in letters.items():
+        if alphabet := _alphabet(letter):
+            counts[alphabet] += count
+    counts[_OTHER] = letters.total() - counts.total() + counts["zh"]  # which `ja` has, too
+    return letters.total(), counts
+
+
+@lru_cache(2**14)
+def _alphabet(letter: str) -> str:
+    usual = unicodedata.normalize("NFKC", letter)[0]
+    return next((word for word in unicodedata.name(usual, "").title().split() if word in _ALPHABETS), "")
+
+
+def _scripts(language: str) -> set[str]:
+    """Return the scripts that a text in this language may be in."""
+    code = primary_language(language)
+    alphabets = {script for script, languages in _ALPHABETS.items() if code in languages.split()}
+    return {code} if code in SCRIPTS else alphabets or {*_ALPHABETS, _OTHER}
 
 
 def unspaced_language(lines: Iterable[str]) -> str:
@@ -46,51 +92,6 @@ def unspaced_language(lines: Iterable[str]) -> str:
     if counts["ja"] <= _MOSTLY * n:
         return ""
     return "ja" if counts["ja"] - counts["zh"] > _MIN_KANA * n else "zh"
-
-
-# The form of the characters: one text may be written in several ways that look the same (Unicode, UAX #15).
-
-# characters that show nothing: soft hyphen, joiners, direction marks, byte order mark, variation selectors, ...
-INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
-)
-
-
-def composed(text: str) -> str:
-    """Return the text in Unicode's composed form (が, not か and a voicing mark), without invisible characters."""
-    return INVISIBLE.sub("", text if is_normalized("NFC", text) else normalize("NFC", text))
-
-
-_WIDE_DIGITS = {*"０１２３４５６７８９"}
-
-
-def known_characters(tokens: Iterable[str]) -> set[str]:
-    """Return the characters of a vocabulary, and the space.
-
-    Full-width digits are known all or not at all: where one is missing, the others were rare, too, and a number of both
-    kinds would be read as another number.
-    """
-    known = {" ", *"".join(tokens)}
-    return known if known >= _WIDE_DIGITS else known - _WIDE_DIGITS
-
-
-def known_form(text: str, known: set[str]) -> str:
-    """Write what is unknown in the way that is known, if there is one; a text of known characters stays as it is.
-
-    Half-width kana and full-width letters become the usual ones only where their own form is unknown; so do tabs and
-    other spaces.
-    """
-    if known.issuperset(text):
-        return text
-
-    def folded(run: re.Match[str]) -> str:
-        plain = re.sub(r"\s", " ", normalize("NFKC", run[0]))
-        return plain if known.issuperset(plain) else run[0]
-
-    text = composed(text)
-    unknown = "".join(map(re.escape, {*text} - known))
-    return re.sub(f"[{unknown}]+", folded, text) if unknown else text
 
 
 # Whether spaces separate all words and marks of a text, as after a tokenizer such as Moses or KyTea.
@@ -168,8 +169,8 @@ def detect(text: str, languages: Sequence[str]) -> Detected | None:
         fitting = fitting or [code for code in languages if primary_language(code) in UNSPACED]
     else:
         share, fitting = 1 - share, [code for code in languages if primary_language(code) not in UNSPACED]
-        for code in (code for code, count in counts.items() if count > _MOSTLY * n and code not in UNSPACED):
-            fitting = [other for other in fitting if primary_language(other) == code]  # such as Korean
+        for script in (script for script, count in counts.items() if count > _MOSTLY * n and script not in UNSPACED):
+            fitting = [code for code in fitting if script in _scripts(code)]  # such as Korean
     return Detected(fitting[0], round(100 * share / len(fitting), 1)) if fitting else None
 
 
@@ -184,12 +185,13 @@ def refuse_other_language(lines: Sequence[str], language: str, name: str, remedy
 
     The message has the name of the file and the remedy.
     """
-    code, (n, counts) = primary_language(language), count_letters("".join(lines))
-    script = code if code in SCRIPTS else max(counts, key=counts.__getitem__)
+    own, (n, counts) = _scripts(language), count_letters("".join(lines))
+    has_latin = "Latin" in own
+    script = max([script for script in counts if script not in own] if has_latin else own, key=counts.__getitem__)
     share = counts[script] / max(1, n)
-    if n and (share < _MIN_OWN if code in SCRIPTS else share > _MAX_FOREIGN):
-        letters = f"{share:.0%} of its letters are {SCRIPTS[script][0]}"
-        raise ValueError(f"{name} is not in {language}: {letters}; {remedy}")
+    if n and (share > _MAX_FOREIGN if has_latin else share < _MIN_OWN):
+        called = SCRIPTS[script][0] if script in SCRIPTS else script
+        raise ValueError(f"{name} is not in {language}: {share:.0%} of its letters are {called}; {remedy}")
 
 
 def refuse_same(texts: Mapping[str, Sequence[str]]) -> None:

@@ -184,6 +184,7 @@ class Masked(NamedTuple):
     spans: Mapping[str, Span] = {}  # by their stand-ins
     head: str = ""
     tail: str = ""
+    in_capitals: bool = False  # it was, and is now in its usual case
 
     def unmasked(self, translation: str, language: str) -> str:
         """Return the translation with the spans as its language writes them."""

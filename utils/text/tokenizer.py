@@ -19,7 +19,7 @@ import sentencepiece
 from config.data import TokenizerConfig
 from const.token import BOS, BOS_ID, EOS, EOS_ID, PAD, PAD_ID, SPECIAL_TOKENS, UNK, UNK_ID
 from utils.file import atomic_file, read_json, write_json, write_text
-from utils.text.language import composed, known_characters, known_form
+from utils.text.form import composed, known_characters, known_form
 from utils.text.sampling import BpeSampler, ScoredPiece, UnigramSampler
 
 
@@ -299,7 +299,7 @@ class WordTokenizer:
 
     def split(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the words of each text."""
-        return [text.split() for text in texts]
+        return [known_form(text, self._characters).split() for text in texts]
 
 
 # The tokenizers of source and target: a joint one, or one each.

@@ -1,0 +1,36 @@
+"""Sentences in capitals: networks hardly know such words, so they read them as those are usually written."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from const.token import UNK_ID
+from utils.text.language import HAN, KANA, LETTER
+
+Encode = Callable[[Sequence[str]], list[list[int]]]
+
+_CAPITAL = "A-ZÀ-ÖØ-ÞΑ-ΩА-Я"  # inside the brackets of a regular expression
+_SUSPECT = re.compile(f"[{_CAPITAL}]{{2}}[^a-z{KANA}{HAN}]+[{_CAPITAL}]{{2}}")  # what has no such needs no closer look
+_WORDS, _LONG, _LONG_WORDS = 3, 4, 2  # how many, or how many letters: NHK and JR EAST are so in any text
+_WORD = re.compile(rf"[{LETTER}][\w'’-]+|\bA\b(?!\.)")
+
+
+def is_in_capitals(text: str) -> bool:
+    """Return whether a text has several words, and no small letter."""
+    if not _SUSPECT.search(text):
+        return False
+    words = re.findall(f"[{LETTER}]+", text)
+    n_words, n_long = (sum(len(word) >= least for word in words) for least in (2, _LONG))
+    return (n_words >= _WORDS or n_long >= _LONG_WORDS) and all(map(str.isupper, "".join(words)))
+
+
+def usual_case(text: str, encode: Encode) -> str:
+    """Write each word in capitals as the vocabulary spells it in the fewest tokens, and the first with a capital."""
+
+    def cost(form: str) -> tuple[int, bool, int]:
+        (ids,) = encode([form])
+        return ids.count(UNK_ID), UNK_ID in ids and not form.isupper(), len(ids)
+
+    def usual(word: re.Match[str]) -> str:  # of those that cost the same, the first
+        return min((word[0].lower(), word[0].capitalize(), word[0]), key=cost) if word[0].isupper() else word[0]
+
+    return re.sub(rf"\A[\W\d_]*[{LETTER}]", lambda first: first[0].upper(), _WORD.sub(usual, text))
