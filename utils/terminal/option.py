@@ -157,10 +157,14 @@ def require_candidates(search: SearchConfig, remedy: str) -> None:
 
 
 SHAPED = re.compile(r"(?i).*\.(srt|po)(?:\.gz|\.xz)?")  # names of files of which only the texts are translated
-# of files that would be read line by line, with all that is no text in them; what to do
+# names of files that have more than texts, which would be translated line by line; what to do
 _OTHER_SHAPES = {
-    ".vtt": "WebVTT is not read: convert it, for example with `ffmpeg -i film.vtt film.srt`",
     ".pot": "it is a template: copy it to a .po file, and give that",
+    ".ass .ssa .sub .vtt": "convert it, for example with `ffmpeg -i FILE film.srt`",
+    ".htm .html .xhtml": "serve.py translates HTML",
+    ".xlf .xliff": "convert it with `xliff2po` of Translate Toolkit",
+    ".csv .ipynb .json .jsonl .md .rst .tex .toml .xml .yaml .yml": "give its texts as a .txt file",
+    ".doc .docx .epub .odt .pdf .pptx .rtf .xlsx": "save it as a .txt file",
 }
 
 # What cannot be given at once (any of the first with any of the second), and what to do about it.
@@ -194,8 +198,10 @@ def refuse_contradictions(arguments: Namespace) -> None:
         require_text(arguments.input)
     require_options_at_least(arguments, n_best=1, alternatives=1)
     shape, wanted = (suffix_of(Path(path or "")) for path in (arguments.input, arguments.output))
-    if shape in _OTHER_SHAPES:
-        raise ValueError(f"--input {arguments.input}: {_OTHER_SHAPES[shape]}")
+    for shapes, remedy in _OTHER_SHAPES.items():
+        if shape in shapes.split():
+            lines = "its lines all the same: as standard input, --input -"
+            raise ValueError(f"--input {arguments.input}: a {shape} file is not read: {remedy}; {lines}")
     if wanted != shape and SHAPED.fullmatch(wanted):
         raise ValueError(f"--output {arguments.output}: give a {wanted} file as --input, or another extension")
     given = _given(arguments)
