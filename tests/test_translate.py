@@ -579,6 +579,12 @@ def test_subtitles_keep_their_shape(mark: str, end: str, tmp_path: Path) -> None
         ("a<br>", "A.", ["A.<br>"]),
         ("- <i>a</i> b", "A B.", ["- A B."]),
         ("{\\an8}- <b>彼</b>は", "He.", ["{\\an8}- He."]),
+        ("♪ 歌う ♪", "Sing.", ["♪ Sing. ♪"]),
+        ("- <i># 歌う</i>", "Sing.", ["- <i># Sing.</i>"]),
+        ("#歌う #1#", "Sing #1.", ["#Sing #1.#"]),
+        ("*歌う*", "Sing.", ["*Sing.*"]),
+        ("#1 in C#", "C# 1", ["C# 1"]),
+        ("[音楽]", "Music", ["[Music]"]),
     ],
 )
 def test_a_subtitle_has_no_more_lines_than_before(
@@ -655,10 +661,8 @@ def test_messages_without_a_translation_get_one_that_is_marked(mark: str, end: s
         ("{price:,.2f} for {user[name]}", "X for Y", []),
         ("{price:,.2f} for {user[name]}", "X", ["{user[name]}"]),
         ("{{ n }} of {city-name}", "Y of X", []),
-        ("{n, plural, one {# file} other {# files}}", "X", ["{# files}}", "{# file}"]),
-        ("A.<br/>B", "X", ["br"]),
-        ("<p>A</p> B", "X", ["p"]),
         ("%'d yen", "7 yen", []),
+        ("{n, plural, one {# file} other {# files}}", "X", ["{# files}}", "{# file}"]),
     ],
 )
 def test_a_message_whose_translation_lacks_something_stays_as_it_is(
@@ -668,6 +672,19 @@ def test_a_message_whose_translation_lacks_something_stays_as_it_is(
     catalog = Catalog(tmp_path / "a.po")
     assert (catalog.filled([(translation, [])]) == content) == bool(lost)
     assert sorted(catalog.texts[0].lost) == lost
+
+
+def test_tags_between_sentences_part_texts(tmp_path: Path) -> None:
+    (tmp_path / "a.po").write_text('msgid "Save<br/>%s <li>A <B>C</b></li><LI>...</LI>"\nmsgstr ""\n')
+    (tmp_path / "a.srt").write_text("1\n00:00:01,000 --> 00:00:04,000\n- A.<br>\n<i>B</i><p>C\n")
+    for file in Catalog(tmp_path / "a.po"), Subtitles(tmp_path / "a.srt"):
+        texts = [text.text for text in file.texts]
+        assert texts == (["Save", "X", "A C"] if isinstance(file, Catalog) else ["A.", "B", "C"])
+        assert len(file.numbers) == len(texts)
+        filled = file.filled([(text.lower().replace("x", "X"), [((2, 3), (2, 3))]) for text in texts])
+        assert (
+            '"save<br/>%s <li>a <B>c</b></li><LI>...</LI>"' if "msgid" in filled else "- a.<br> <i>b</i><p>c"
+        ) in filled
 
 
 @pytest.mark.parametrize("charset", ["ASCII", "CHARSET", "EUC-JP", "utf8", "UTF-8", "utf-8"])

@@ -4,10 +4,11 @@ All else stays byte for byte, but for a charset other than UTF-8 in the head: th
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from utils.search.inspection import SpanLinks
+from utils.search.markup import TaggedText
 from utils.terminal.subtitles import content_of, tagged
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
@@ -37,17 +38,19 @@ class Catalog:
     def __init__(self, path: Path) -> None:
         self._content = content_of(path)
         self._forms: dict[int, list[list[_Line]]] = {}  # the lines of each form, by where a message begins
-        self._lines, self.numbers = list[_Line](), list[int]()
+        self._lines, self.texts, self.numbers = list[_Line](), list[TaggedText](), list[int]()
         for message in _MESSAGE.finditer(self._content):
             sources = [_unquoted(message[name]) for name in ("one", "many") if message[name]]
             if not sources[0] or _unquoted(message["translations"]):  # the head of the file, or it has a translation
                 continue
             used = sources if len(_heads(message)) > 1 else sources[-1:]
-            forms = self._forms[message.start()] = [[_Line(line) for line in form.split("\n")] for form in used]
-            lines = [line for form in forms for line in form if re.search(r"\w", line.tagged.text)]
+            forms = [[_Line(line) for line in form.split("\n")] for form in used]
+            self._forms[message.start()] = forms
+            lines = [line for form in forms for line in form if line.passage.texts]
+            texts = [text for line in lines for text in line.passage.texts]
             self._lines += lines
-            self.numbers += [self._content.count("\n", 0, message.start("message")) + 1] * len(lines)
-        self.texts = [line.tagged for line in self._lines]
+            self.texts += texts
+            self.numbers += [self._content.count("\n", 0, message.start("message")) + 1] * len(texts)
         rest = _MESSAGE.sub(lambda message: "\n" * message[0].count("\n"), self._content)
         for number, line in enumerate(rest.split("\n"), 1):
             if (strange := line.strip(" \t\r\ufeff")) and not strange.startswith("#"):
@@ -55,8 +58,9 @@ class Catalog:
 
     def filled(self, translations: Sequence[tuple[str, SpanLinks]]) -> str:
         """Return the file with these translations, and their links, but for those that lack a placeholder or a tag."""
-        for line, (translation, links) in zip(self._lines, translations, strict=True):
-            line.fill(translation, links)
+        rest = iter(translations)
+        for line in self._lines:
+            line.fill(rest)
         return _MESSAGE.sub(self._translated, self._content)
 
     def _translated(self, message: re.Match[str]) -> str:
@@ -64,7 +68,7 @@ class Catalog:
             return re.sub(r"(?<=charset=)(?!UTF-8\b)[\w.:-]+", "UTF-8", message[0], flags=re.I)
         forms = self._forms.get(message.start(), [])
         lines = [line for form in forms for line in form]
-        if not any(line.translation for line in lines) or any(line.tagged.lost for line in lines):
+        if not any(line.translation for line in lines) or any(line.passage.lost for line in lines):
             return message[0]
         end = "\r\n" if "\r\n" in message[0] else "\n"
         quoted = [_quoted([line.translation or line.raw for line in form], end) for form in forms]
@@ -74,7 +78,7 @@ class Catalog:
 
 
 class _Line:
-    """A line of a message; in `tagged`, a short word that a model copies stands for each placeholder (%s, {name})."""
+    """A line of a message; in `passage`, a short word that a model copies stands for each placeholder (%s, {name})."""
 
     def __init__(self, raw: str) -> None:
         self.raw, self.translation = raw, ""
@@ -88,18 +92,18 @@ class _Line:
             self._placeholders[word] = placeholder[0]
             return word
 
-        self.tagged = tagged(_PLACEHOLDER.sub(stand_in, raw))
+        self.passage = tagged(_PLACEHOLDER.sub(stand_in, raw))
 
-    def fill(self, translation: str, links: SpanLinks) -> None:
-        """Take a translation; what it does not have exactly once, or in another order, is then in `tagged.lost`."""
-        filled, of = self.tagged.filled(translation, links), self._placeholders
+    def fill(self, translations: Iterator[tuple[str, SpanLinks]]) -> None:
+        """Take the next translations; what they do not have exactly once, or in another order, is then in `lost`."""
+        filled, of = self.passage.filled(translations), self._placeholders
         filled = filled.replace("%", "%%") if "%%" in self.raw else filled
         words = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, of)) or '$.'})(?![A-Za-z0-9])")
         in_translation, in_order = words.findall(filled), [word for word in of if _IN_ORDER.match(of[word])]
         wrong = [word for word in of if in_translation.count(word) != 1]
         if not wrong and [word for word in in_translation if word in in_order] != in_order:
             wrong = in_order
-        self.tagged.lost |= {of[word] for word in wrong}
+        self.passage.texts[0].lost |= {of[word] for word in wrong}
         self.translation = words.sub(lambda word: of[word[0]], filled)
 
 
