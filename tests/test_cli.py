@@ -88,7 +88,7 @@ translate.py --input film.srt --n-best 2                      |          | --inp
 translate.py --input wrong.srt --output out                   |          | wrong.srt, line 6: '00:00:02,000 -> 00:00:03,000' belongs to no
 translate.py --input film.vtt --output film.en.vtt            |          | --input film.vtt: a .vtt file is not read: convert it
 translate.py --input a.pot.gz --output a.po                   |          | --input a.pot.gz: a .pot file is not read: it is a template
-translate.py --input a.HTML                                   |          | a .html file is not read: serve.py translates HTML; its lines
+translate.py --input a.HTML                                   |          | a .html file is not read: serve.py translates HTML; to
 translate.py --output film.en.srt                             | 1\n     | --output film.en.srt: give a .srt file as --input, or another
 translate.py --input film.srt --output a.PO                   |          | --output a.PO: give a .po file as --input, or another
 translate.py --input nowhere --output out                     |          | no such file: nowhere

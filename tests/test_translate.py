@@ -672,6 +672,7 @@ def test_messages_without_a_translation_get_one_that_is_marked(mark: str, end: s
         ("%lld to %lld", "8 to 7", ["%lld"]),
         ("%'*9s yen", "X yen", []),
         ("@count of !a-b, :attribute", "7 of Y, X", []),  # of Drupal, of Laravel
+        ("@count件の%nameと:name", "7件のYとX", []),
         ("at 10:30: @ :D a@b", "X", []),
     ],
 )
