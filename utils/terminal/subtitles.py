@@ -32,7 +32,7 @@ _COLUMNS = 42  # of a line on a screen
 class Subtitles:
     """A file of subtitles, taken apart: `texts` are to be translated, and begin on the lines of these numbers.
 
-    The lines of a subtitle are one text, but for those that begin with a dash.
+    The lines of a subtitle are one text, but where a dash begins one of them, or a tag or a sign parts them.
     """
 
     lost = "no place in its translation for"
