@@ -86,8 +86,9 @@ translate.py 寺 --input in.ja                                 |          | text
 translate.py --input film.srt --format jsonl                  |          | --input film.srt and --format jsonl at once: its lines
 translate.py --input film.srt --n-best 2                      |          | --input film.srt and --n-best 2 at once: its lines
 translate.py --input wrong.srt --output out                   |          | wrong.srt, line 6: '00:00:02,000 -> 00:00:03,000' belongs to no
-translate.py --input film.vtt --output film.en.vtt            |          | --input film.vtt: WebVTT is not read: convert it, for
-translate.py --input a.pot.gz --output a.po                   |          | --input a.pot.gz: it is a template: copy it to a .po file
+translate.py --input film.vtt --output film.en.vtt            |          | --input film.vtt: a .vtt file is not read: convert it
+translate.py --input a.pot.gz --output a.po                   |          | --input a.pot.gz: a .pot file is not read: it is a template
+translate.py --input a.HTML                                   |          | a .html file is not read: serve.py translates HTML; to
 translate.py --output film.en.srt                             | 1\n     | --output film.en.srt: give a .srt file as --input, or another
 translate.py --input film.srt --output a.PO                   |          | --output a.PO: give a .po file as --input, or another
 translate.py --input nowhere --output out                     |          | no such file: nowhere
@@ -210,6 +211,7 @@ def cli(
     (tmp_path / "wrong.srt").write_text(wrong)
     (tmp_path / "film.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:02.000\n寺\n")
     (tmp_path / "a.pot.gz").touch()
+    (tmp_path / "a.HTML").touch()
     (tmp_path / "link.ja").symlink_to("in.ja")
     (tmp_path / "euc.ja").write_bytes("寺\n".encode() + "京都\n".encode("euc-jp"))
     (tmp_path / "utf16.en").write_bytes("There is a temple.\n".encode("utf-16-le"))

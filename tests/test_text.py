@@ -710,7 +710,33 @@ def marked(html: str, translation: str, numbers: str) -> tuple[str, str]:
         ("A <i translate=no>B &lt; <u>C</u></i>.", "X y z w.", "0122", "X <i translate=no>B &lt; <u>C</u></i>.", ""),
         ("<b><i class='x notranslate'>A</i> B</b>", "X Z Y", "001", "<b><i class='x notranslate'>A</i> Y</b>", ""),
         ("<i translate=no>A <i>B</i></i> C", "Z X, X", "201", "Z <i translate=no>A <i>B</i></i>", ""),
-        ("<b translate=yes>A</b> <i translate=no>B</i>", "X Y", "0.", "<b translate=yes>X</b> Y", "i"),
+        (
+            "<b translate=yes>A</b> B <i translate=no>C</i> D",
+            "X Y",
+            "03",
+            "<b translate=yes>X</b> <i translate=no>C</i>Y",
+            "i",
+        ),
+        ("<i translate=no>A</i> B", "X", ".", "X", "i"),
+        ("A <code>B &lt;</code> C", "X Z Y", "021", "X Z <code>B &lt;</code>", ""),
+        (
+            "A <math><mi>B</mi><mo>&lt;</mo><mi>C</mi></math> D",
+            "X C.",
+            "01",
+            "X <math><mi>B</mi><mo>&lt;</mo><mi>C</mi></math>.",
+            "",
+        ),
+        ("A <a href=x><b></b><img src=y></a> B", "Y X", "10", "<a href=x><b></b><img src=y></a>Y X", ""),
+        ("A <a href=x><img src=y></a> B", "X", ".", "X", "a img"),
+        ("<dfn>A</dfn> <x-b>B</x-b> <nobr>C</nobr>", "Z X Y", "201", "<nobr>Z</nobr> <dfn>X</dfn> <x-b>Y</x-b>", ""),
+        ("<ruby>京<rp>(<rt>き<b>ょ</b>う<rp>)<rb>都<rt>と</ruby>の<b>寺</b>", "A B", "03", "A <b>B</b>", ""),
+        (
+            "<i translate=no><ruby>京<rt>&lt;</rt></ruby></i>の寺",
+            "B A",
+            "20",
+            "B <i translate=no><ruby>京<rt>&lt;</rt></ruby></i>",
+            "",
+        ),
     ],
 )
 def test_tags_go_with_their_words(html: str, translation: str, numbers: str, expected: str, lost: str) -> None:
@@ -729,6 +755,9 @@ def test_tags_go_with_their_words(html: str, translation: str, numbers: str, exp
         "<p translate='NO'>A<br>B &amp; <b>C</b><p>D</p><span>E</span></p>",
         "<p><b> <i class=notranslate>A &lt; B</i> </b></p>",
         "<i translate=no>A<p>B</p><script>a < b</script>C</i>",
+        "<td>→</td><td>... &amp; <b>)</b></td><td>__</td>",
+        "<p translate=no title=A><img alt='B'></p><img alt='→'><img alt data-title='A' alt-x=A>",
+        "<ruby translate=no>京<rt>きょう</rt></ruby>",
     ],
 )
 def test_what_is_no_text_stays_as_it_is(html: str) -> None:
@@ -742,11 +771,29 @@ def test_what_is_marked_as_not_to_be_translated_is_no_text() -> None:
     assert [text.text for text in Markup(html).texts] == ["D", "EF", "I"]
 
 
+def test_attributes_with_texts_are_translated() -> None:
+    html = """<img src="alt='x'" ALT = 'A "&amp;" B'/> <a title=C class="D">E</a><textarea label="F\0">G</textarea>"""
+    markup = Markup(html)
+    assert [text.text for text in markup.texts] == ['A "&" B', "C", "F", "E"]
+    assert markup.filled([("1 \"'&<", []), ("2", []), ("3", []), ("4", [])]) == (
+        """<img src="alt='x'" ALT = "1 &quot;&#x27;&amp;&lt;"/> <a title="2" class="D">4</a>"""
+        """<textarea label="3">G</textarea>"""
+    )
+
+
+def test_what_has_a_text_of_its_own_parts_sentences() -> None:
+    html = "<rt>A<p>B<button>C</button>D<br/>E<svg><text>F</text></svg>"
+    assert [text.text for text in Markup(html).texts] == ["B", "C", "D", "E", "F"]
+
+
 def test_what_is_escaped_inside_an_element_stays_escaped_whatever_the_parser_takes_it_for() -> None:
-    markup = Markup("<textarea>")
-    markup.cdata_elem = "textarea"  # as in Python 3.13.6, which has read the escapes by then
-    markup.handle_data("</textarea><img>")
-    assert markup.filled([]) == "<textarea>&lt;/textarea&gt;&lt;img&gt;"
+    class Later(Markup):  # as in Python 3.13.6, which has read the escapes by then
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            super().handle_starttag(tag, attrs)
+            self.cdata_elem = "textarea"
+            self.handle_data("</textarea><img>")
+
+    assert Later("<textarea>").filled([]) == "<textarea>&lt;/textarea&gt;&lt;img&gt;"
 
 
 def test_html_that_the_parser_gives_up_is_refused() -> None:

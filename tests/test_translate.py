@@ -580,6 +580,12 @@ def test_subtitles_keep_their_shape(mark: str, end: str, tmp_path: Path) -> None
         ("a<br>", "A.", ["A.<br>"]),
         ("- <i>a</i> b", "A B.", ["- A B."]),
         ("{\\an8}- <b>彼</b>は", "He.", ["{\\an8}- He."]),
+        ("♪ 歌う ♪", "Sing.", ["♪ Sing. ♪"]),
+        ("- <i># 歌う</i>", "Sing.", ["- <i># Sing.</i>"]),
+        ("#歌う #1#", "Sing #1.", ["#Sing #1.#"]),
+        ("*歌う*", "Sing.", ["*Sing.*"]),
+        ("#1 in C#", "C# 1", ["C# 1"]),
+        ("[音楽]", "Music", ["[Music]"]),
     ],
 )
 def test_a_subtitle_has_no_more_lines_than_before(
@@ -656,10 +662,18 @@ def test_messages_without_a_translation_get_one_that_is_marked(mark: str, end: s
         ("{price:,.2f} for {user[name]}", "X for Y", []),
         ("{price:,.2f} for {user[name]}", "X", ["{user[name]}"]),
         ("{{ n }} of {city-name}", "Y of X", []),
-        ("{n, plural, one {# file} other {# files}}", "X", ["{# files}}", "{# file}"]),
-        ("A.<br/>B", "X", ["br"]),
-        ("<p>A</p> B", "X", ["p"]),
         ("%'d yen", "7 yen", []),
+        ("{n, plural, one {# file} other {# files}}", "X Y Z", ["{n, plural ...}"]),
+        ("{0,choice,0#none|1#some} of", "X", ["{0,choice ...}"]),
+        ("%1 of %2", "Y of X", []),  # of Qt or KDE
+        ("%{n} of %<name>s", "Y of X", []),
+        ("100%<b>off</b>", "100%off", ["b"]),  # and no placeholder of Ruby
+        ("%<PRIu64> of %5s", "7 X", []),
+        ("%<PRIu64> of %<PRId64>", "8 of 7", ["%<PRId64>", "%<PRIu64>"]),
+        ("%lld to %lld", "8 to 7", ["%lld"]),
+        ("%'*9s yen", "X yen", []),
+        ("@count of !a-b, :attribute", "7 of Y, X", []),  # of Drupal, of Laravel
+        ("at 10:30: @ :D a@b", "X", []),
     ],
 )
 def test_a_message_whose_translation_lacks_something_stays_as_it_is(
@@ -669,6 +683,37 @@ def test_a_message_whose_translation_lacks_something_stays_as_it_is(
     catalog = Catalog(tmp_path / "a.po")
     assert (catalog.filled([(translation, [])]) == content) == bool(lost)
     assert sorted(catalog.texts[0].lost) == lost
+
+
+@pytest.mark.parametrize(
+    ("flags", "message", "text"),
+    [
+        ("qt-format", "%1 %n of %L2", "X 7 of 8"),
+        ("fuzzy, kde-format", "%1, %2%", "X, Y%"),
+        ("c-format", "%1s of :it", "X of :it"),
+        ("boost-format", "%1% %|2|", "X Y"),
+        ("no-c-format", "%1s of %d日", "X of 7日"),
+        ("fuzzy", "@count件の%nameと:name", "7件のXとY"),
+    ],
+)
+def test_the_flag_of_a_message_says_what_a_placeholder_is(flags: str, message: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.po").write_text(f'#, {flags}\n#| msgid "%"\nmsgid "{message}"\nmsgstr ""\n')
+    catalog = Catalog(tmp_path / "a.po")
+    assert [text.text for text in catalog.texts] == [text]
+    assert f'msgstr "{message}"' in catalog.filled([(text, [])])
+
+
+def test_tags_between_sentences_part_texts(tmp_path: Path) -> None:
+    (tmp_path / "a.po").write_text('msgid "Save<BR/>%s <li>A <B>C</b></li><LI>D</LI>"\nmsgstr ""\n')
+    (tmp_path / "a.srt").write_text("1\n00:00:01,000 --> 00:00:04,000\n- A.<br>\n<i>B</i><p>C\n")
+    for file in Catalog(tmp_path / "a.po"), Subtitles(tmp_path / "a.srt"):
+        texts = [text.text for text in file.texts]
+        assert texts == (["Save", "X", "A C", "D"] if isinstance(file, Catalog) else ["A.", "B", "C"])
+        assert len(file.numbers) == len(texts)
+        filled = file.filled([(text.lower().replace("x", "X"), [((2, 3), (2, 3))]) for text in texts])
+        assert (
+            '"save<BR/>%s <li>a <B>c</b></li><LI>d</LI>"' if "msgid" in filled else "- a.<br> <i>b</i><p>c"
+        ) in filled
 
 
 @pytest.mark.parametrize("charset", ["ASCII", "CHARSET", "EUC-JP", "utf8", "UTF-8", "utf-8"])

@@ -8,10 +8,10 @@ link: it is put around the stretch of words of which most are linked to its own.
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from html import escape
+from html import escape, unescape
 from html.parser import HTMLParser
 from itertools import groupby
 from typing import NamedTuple
@@ -19,11 +19,21 @@ from typing import NamedTuple
 from utils.search.inspection import Span, SpanLinks
 from utils.text.language import HAN, KANA
 
-INLINE = "abbr|a|bdi|bdo|b|cite|del|em|font|ins|img|i|kbd|label|mark|q|small|span|strong|sub|sup|s|time|u|var|wbr"
-POINTS = ("img", "wbr")  # which hold no text; a <br> ends a sentence, as other tags do
+# What may stand inside a sentence: https://html.spec.whatwg.org/#phrasing-content with custom elements (which have a
+# hyphen), and what older pages have; not a line break, nor what has texts of its own, such as <button> and <svg>
+_PHRASING = re.compile(
+    "!--|abbr|acronym|a|bdi|bdo|big|b|cite|code|data|del|dfn|em|font|img|ins|i|kbd|label|mark|math|nobr|output|picture|"
+    r"q|rb|rp|rtc|rt|ruby|samp|small|source|span|strike|strong|sub|sup|s|time|tt|u|var|wbr|[a-z][^-]*-.*"
+)
+_READINGS = ("rp", "rt", "rtc")  # of characters in <ruby>: a translation has none
+_RUBY = (*_READINGS, "rb", "ruby")
+# https://html.spec.whatwg.org/#the-translate-attribute, https://www.w3.org/TR/wai-aria/#aria-label
+_ATTRIBUTES = ("alt", "aria-label", "label", "placeholder", "title")  # with texts of their own
+_ATTRIBUTE = re.compile(r"""(?<=[\s/"'])([^\s/>"'=]+)(\s*=\s*)("[^"]*"|'[^']*'|[^\s>]+)""")
+POINTS = ("img", "wbr")  # which hold no text
 _DEEPEST = 64  # elements in one another: each takes as long as the text, and a request could have thousands
 _RAW = ("iframe", "noembed", "noframes", "script", "style", "xmp")  # whose text is written as it is
-_VERBATIM = ("code", "pre", "textarea", *_RAW)
+_VERBATIM = ("code", "math", "pre", "textarea", *_RAW)
 _EMPTY = (*POINTS, "area", "base", "br", "col", "embed", "hr", "input", "link", "meta", "source", "track")
 _CLOSING = ",.;:!?)]、。，．：；！？」』）"  # no tag begins before one
 # no tag parts a word; of scripts without spaces, a word is what a token has of it
@@ -31,13 +41,18 @@ _WORD = re.compile(rf"[\u30a1-\u30fa\u30fc]+|[^\W_{KANA}{HAN}]+(?:['’.,-][^\W_
 
 
 class Tag(NamedTuple):
-    """A tag that may stand inside a sentence."""
+    """A tag, or what else is not to be translated."""
 
     raw: str
-    name: str
+    name: str = ""
     is_end: bool = False
     is_point: bool = False  # it needs no end
     is_kept: bool = False  # what is inside it stays as it is
+    is_break: bool = False  # it stands between sentences
+
+
+class Verbatim(str):
+    """Text inside a kept tag: part of the sentence around it, but nothing to translate by itself."""
 
 
 @dataclass
@@ -51,15 +66,20 @@ class _Element:
     first: int = 0  # place of what follows its tag, if that is to stay as it is
     kept: Sequence[str | Tag] = ()  # what stays in it so, in place of what it has become
 
+    def raw(self, quoted: Callable[[str], str]) -> str:
+        """Return its tags, and what is kept in it."""
+        inside = _raw(self.kept, quoted) or "".join(element.raw(quoted) for element in self.inside)
+        return self.opening + inside + self.closing
+
 
 class TaggedText:
-    """What stands between two breaks: `text` is to be translated, `head`, tags and spaces around all of it are kept.
+    """What stands between two breaks: `text` is to be translated, tags and spaces around all of it are kept.
 
     After `filled`, `lost` has the names of tags inside it for which there is no place: their other half is missing, or
     no word of the translation is linked to what they were around.
     """
 
-    def __init__(self, parts: Sequence[str | Tag], head: str = "") -> None:
+    def __init__(self, parts: Sequence[str | Tag]) -> None:
         places = [i for i, part in enumerate(parts) if isinstance(part, str) and part.strip()] or [len(parts)]
         begin, end = places[0], places[-1] + 1
         self._inside, text, self.lost = _elements(parts[begin:end])
@@ -67,7 +87,7 @@ class TaggedText:
             begin, end = 0, len(parts)
             self._inside, text, self.lost = _elements(parts)
         self.text, self.has_tags = " ".join(text.split()), bool(self._inside)  # to put back, which needs links
-        self._before = head + _raw(parts[:begin]) + text[: len(text) - len(text.lstrip())]
+        self._before = _raw(parts[:begin]) + text[: len(text) - len(text.lstrip())]
         self._behind = text[len(text.rstrip()) :] + _raw(parts[end:])
 
     def filled(self, translation: str, links: SpanLinks, quoted: Callable[[str], str] = str) -> str:
@@ -86,6 +106,16 @@ class TaggedText:
             ranges = _ranges(inside, sources, first, last)
             spans = sorted((span, word) for word in range(first, last) for span in sources[word])
             for i, element in enumerate(inside):
+                if spans and (element.begin == element.end or (element.kept and i not in ranges)):
+                    if element.begin < element.end:  # what is kept is not lost, but perhaps stands elsewhere
+                        self.lost.add(element.name)
+                    # it stays before the same word
+                    place = bisect_right(spans, element.begin, key=lambda linked: linked[0][1])
+                    if place < len(spans):
+                        before[spans[place][1]].append(element.raw(quoted))
+                    else:
+                        behind[spans[-1][1]].insert(0, element.raw(quoted))
+                    continue
                 begin, end = ranges.get(i, (first, first))
                 while end - begin > 1 and translation[words[begin][0]] in _CLOSING:
                     begin += 1
@@ -95,22 +125,43 @@ class TaggedText:
                     words[begin:end] = [(start, stop), *[(stop, stop)] * (end - begin - 1)]
                 else:
                     todo.append((element.inside, begin, end))
-                place = bisect_right(spans, element.begin, key=lambda linked: linked[0][1])
                 if begin < end:
                     before[begin].append(element.opening)
                     behind[end - 1].insert(0, element.closing)
-                elif element.begin < element.end or not spans:
-                    self.lost.add(element.name)
-                elif place < len(spans):  # around nothing: it stays before the same word
-                    before[spans[place][1]].append(element.opening + element.closing)
                 else:
-                    behind[spans[-1][1]].insert(0, element.opening + element.closing)
+                    self.lost.add(element.name)
         marked, at = [self._before], 0
         for i, (begin, end) in enumerate(words):
             written = kept.get(i) or quoted(translation[begin:end])
             marked += [translation[at:begin], *before[i], written, *behind[i]]
             at = end
         return "".join([*marked, translation[at:], self._behind])
+
+
+class Passage:
+    """Texts and tags, parted at those between sentences: `texts` are to be translated, all else stays as it is.
+
+    Where there is no letter and no digit is no text.
+    """
+
+    def __init__(self, parts: Sequence[str | Tag], quoted: Callable[[str], str] = str) -> None:
+        self._quoted, self._parts = quoted, list[str | TaggedText]()
+        for _, run in groupby(parts, lambda part: isinstance(part, Tag) and part.is_break):
+            between = [*run]
+            is_text = any(type(part) is str and re.search(r"[^\W_]", part) for part in between)
+            self._parts.append(TaggedText(between) if is_text else _raw(between, quoted))
+        self.texts = [part for part in self._parts if isinstance(part, TaggedText)]
+
+    @property
+    def lost(self) -> set[str]:
+        """The names of tags for which there was no place."""
+        return {name for text in self.texts for name in text.lost}
+
+    def filled(self, translations: Iterator[tuple[str, SpanLinks]]) -> str:
+        """Return all of it with the next translations, and their links, in the place of its texts."""
+        return "".join(
+            part if isinstance(part, str) else part.filled(*next(translations), self._quoted) for part in self._parts
+        )
 
 
 def _elements(parts: Sequence[str | Tag]) -> tuple[list[_Element], str, set[str]]:
@@ -167,9 +218,12 @@ def _raw(parts: Sequence[str | Tag], quoted: Callable[[str], str] = str) -> str:
 
 
 def _is_kept(tag: str, attrs: Sequence[tuple[str, str | None]]) -> bool:
+    return tag in _VERBATIM or (tag not in _EMPTY and _is_marked(attrs))
+
+
+def _is_marked(attrs: Sequence[tuple[str, str | None]]) -> bool:
     of = {name: (value or "").lower() for name, value in attrs}
-    is_marked = of.get("translate") == "no" or "notranslate" in of.get("class", "").split()
-    return tag in _VERBATIM or (is_marked and tag not in _EMPTY)
+    return of.get("translate") == "no" or "notranslate" in of.get("class", "").split()
 
 
 class Markup(HTMLParser):
@@ -177,29 +231,34 @@ class Markup(HTMLParser):
 
     def __init__(self, html: str) -> None:
         super().__init__()
-        self.lost: set[str] = set()
-        self._parts: list[str | TaggedText] = []  # markup as it was, and texts
-        self._run: list[str | Tag] = []  # text and inline tags since the last other tag
-        self._is_text = False  # whether it has any text that is to be translated
+        self._parts: list[str | Tag] = []
+        self._values: list[TaggedText] = []  # of attributes; a tag has the number of each between two NULs
         self._kept, self._verbatim = "", 0  # name of the element that is not translated, and depth inside such
+        self._is_reading = False
         try:
-            self.feed(html)
+            self.feed(html.replace("\0", ""))
             self.close()
         except AssertionError as error:  # of Python's parser
             raise ValueError(f"the HTML cannot be read ({error}): check what begins with <!") from error
-        self._end_run()
-        self.texts = [part for part in self._parts if isinstance(part, TaggedText)]
+        self._passage = Passage(self._parts, partial(escape, quote=False))
+        self.texts = [*self._values, *self._passage.texts]
+
+    @property
+    def lost(self) -> set[str]:
+        """The names of tags for which there was no place."""
+        return self._passage.lost
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Keep a tag, or note it inside the text."""
+        raw = self._opening(attrs)
         if not self._verbatim:
             self._kept = tag if _is_kept(tag, attrs) else ""
         self._verbatim += tag == self._kept
-        self._take(Tag(self.get_starttag_text() or "", tag, is_point=tag in POINTS, is_kept=self._verbatim > 0))
+        self._take(Tag(raw, tag, is_point=tag in _EMPTY, is_kept=self._verbatim > 0))
 
-    def handle_startendtag(self, tag: str, attrs: object) -> None:  # noqa: ARG002 (the signature is Python's)
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Keep `<br/>` and the like, or note it inside the text."""
-        self._take(Tag(self.get_starttag_text() or "", tag, is_point=True))
+        self._take(Tag(self._opening(attrs), tag, is_point=True))
 
     def handle_endtag(self, tag: str) -> None:
         """Keep a tag, or note it inside the text."""
@@ -210,9 +269,10 @@ class Markup(HTMLParser):
         """Collect text."""
         if self.cdata_elem in _RAW or self._is_apart():
             self._keep(data if self.cdata_elem in _RAW else escape(data, quote=False))
-        else:
-            self._run.append(data)
-            self._is_text |= not self._verbatim and bool(data.strip())
+        elif not self._is_reading:
+            self._parts.append(Verbatim(data) if self._verbatim else data)
+        elif self._verbatim:
+            self._parts.append(Tag(escape(data, quote=False), is_point=True))
 
     def handle_comment(self, data: str) -> None:
         """Keep a comment, or note it inside the text."""
@@ -230,28 +290,41 @@ class Markup(HTMLParser):
         """Keep a CDATA section, or a condition of old browsers."""
         self._keep(f"<![{data}]]>" if data.startswith("CDATA[") else f"<![{data}]>")
 
+    def _opening(self, attrs: Sequence[tuple[str, str | None]]) -> str:
+        """Return the tag that begins here; in place of attributes that are to be translated, their numbers."""
+        raw = self.get_starttag_text() or ""
+        if self._verbatim or _is_marked(attrs) or not {name for name, _ in attrs}.intersection(_ATTRIBUTES):
+            return raw
+
+        def numbered(attribute: re.Match[str]) -> str:
+            name, sign, value = attribute.groups()
+            text = Passage([unescape(value[1:-1] if value[0] in "\"'" else value)])
+            if name.lower() not in _ATTRIBUTES or not text.texts:
+                return attribute[0]
+            self._values += text.texts
+            return f'{name}{sign}"\0{len(self._values) - 1}\0"'
+
+        return _ATTRIBUTE.sub(numbered, raw)
+
     def _is_apart(self) -> bool:
         """Return whether this is in an element that ends a sentence and is not translated."""
-        return self._verbatim > 0 and not re.fullmatch(INLINE, self._kept)
+        return self._verbatim > 0 and not _PHRASING.fullmatch(self._kept)
 
     def _take(self, tag: Tag) -> None:
-        if re.fullmatch(f"{INLINE}|!--", tag.name) and not self._is_apart():
-            self._run.append(tag)
-        else:
+        is_formula = self._verbatim > 0 and self._kept == "math"
+        is_inside = is_formula or (_PHRASING.fullmatch(tag.name) and not self._is_apart())
+        if tag.name in _RUBY or not is_inside:
+            self._is_reading = tag.name in _READINGS and not tag.is_end
+        if not is_inside:
             self._keep(tag.raw)
+        elif self._verbatim or not (self._is_reading or tag.name in _RUBY):
+            self._parts.append(tag)
 
     def _keep(self, raw: str) -> None:
-        self._end_run()
-        self._parts.append(raw)
-
-    def _end_run(self) -> None:
-        """Make one text of what was collected."""
-        self._parts.append(TaggedText(self._run) if self._is_text else _raw(self._run, partial(escape, quote=False)))
-        self._run, self._is_text = [], False
+        self._parts.append(Tag(raw, is_break=True))
 
     def filled(self, translations: Sequence[tuple[str, SpanLinks]]) -> str:
         """Return the HTML with these translations, and their links, in the place of its texts."""
-        quoted, rest = partial(escape, quote=False), iter(translations)
-        parts = [part if isinstance(part, str) else part.filled(*next(rest), quoted) for part in self._parts]
-        self.lost = {name for text in self.texts for name in text.lost}
-        return "".join(parts)
+        rest = iter(translations)
+        values = [value.filled(*next(rest), escape) for value in self._values]
+        return re.sub(r"\0(\d+)\0", lambda number: values[int(number[1])], self._passage.filled(rest))

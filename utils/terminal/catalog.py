@@ -4,23 +4,39 @@ All else stays byte for byte, but for a charset other than UTF-8 in the head: th
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from utils.search.inspection import SpanLinks
+from utils.search.markup import TaggedText
 from utils.terminal.subtitles import content_of, tagged
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _STRINGS = rf"(?:[ \t]*{_STRING}[ \t]*\r?(?:\n|\Z))+"
 _MESSAGE = re.compile(
-    rf"(?:^|(?<=\ufeff))(?P<previous>(?:#\|.*\n)*)(?P<message>(?:msgctxt{_STRINGS})?msgid(?P<one>{_STRINGS})(?:msgid_plural(?P<many>{_STRINGS}))?)"
+    rf"(?:^|(?<=\ufeff))(?P<comments>(?:#(?!\|).*\n)*+)(?P<previous>(?:#\|.*\n)*)(?P<message>(?:msgctxt{_STRINGS})?msgid(?P<one>{_STRINGS})(?:msgid_plural(?P<many>{_STRINGS}))?)"
     rf"(?P<translations>(?:msgstr(?:\[\d+\])?{_STRINGS})+)",
     re.M,
 )
-_FORMAT = r"%(?:\d+\$)?(?:\(\w+\))?[-+0#']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[jztL])?"
-_BRACES = r"\$?\{\{?[^{}\n]*\}\}?|[{}]"
-_PLACEHOLDER = re.compile(rf"%%|(?P<number>{_FORMAT}[diu])|{_FORMAT}[A-Za-z@]|{_BRACES}|\$[A-Za-z_]\w*")
-_IN_ORDER = re.compile(r"%(?!\d+\$|\()|\{[:!}]")  # a placeholder without a name or a number
+_DIRECTIVE = r"(?:[-+0#']|'[^\w\s])*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[jztL])?[A-Za-z@]"
+_QT = r"%L?(?:\d{1,2}|n\b)"  # %1, %L1 and %n
+# What the flag of a message says of its placeholders, besides those that have braces or a dollar:
+# https://www.gnu.org/software/gettext/manual/html_node/PO-Files.html
+_FORMATS = {
+    "boost": r"%\d+%|%\|[^|\s]*\|",  # %1% and %|5|
+    **dict.fromkeys(("kde", "kde-kuit", "qt", "qt-plural"), _QT),
+    # otherwise: 100%%, %<PRIu64> of C, %<name>s of Ruby, what C, Objective-C, Perl, PHP and Python have in common, %1
+    "": r"%%|%[-+0#']*\d*<PRI\w+>|%<\w+>[-+0#]*\d*(?:\.\d+)?[bdefgiosuxX](?![\w<])"
+    rf"|%(?:\d+\$)?(?:\(\w+\))?{_DIRECTIVE}|{_QT}",
+    # besides, where no message of the file has such a flag: @count, !name and %name of Drupal, :attribute of Laravel
+    "none": r"(?<![\w@!:%])(?:[@!:][A-Za-z][\w-]+|%[a-z][\w-]{2,})",
+}
+_BRACES = r"[$%]?\{\{?[^{}]*\}\}?|[{}]|\$[A-Za-z_]\w*"
+_NUMBER = re.compile(r"%(?:L\d+|n|.*[diu](?:\d+>)?)|@count")  # a placeholder of a number
+_IN_ORDER = re.compile(rf"%(?:{_DIRECTIVE}|[^<]*<PRI.*)|\{{(?:[:!].*)?\}}", re.A)  # one without a name or a number
+# of ICU and Java, with a text for each case
+_CASES = re.compile(r"\{\s*\w+\s*,\s*(?:choice|plural|select|selectordinal)\b")
 _NAMES, _NUMBERS = "XYZWVUQ", "7896543"
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r"}
 
@@ -37,17 +53,22 @@ class Catalog:
     def __init__(self, path: Path) -> None:
         self._content = content_of(path)
         self._forms: dict[int, list[list[_Line]]] = {}  # the lines of each form, by where a message begins
-        self._lines, self.numbers = list[_Line](), list[int]()
+        self._lines, self.texts, self.numbers = list[_Line](), list[TaggedText](), list[int]()
+        has_formats = bool(_formats(self._content))
         for message in _MESSAGE.finditer(self._content):
             sources = [_unquoted(message[name]) for name in ("one", "many") if message[name]]
             if not sources[0] or _unquoted(message["translations"]):  # the head of the file, or it has a translation
                 continue
             used = sources if len(_heads(message)) > 1 else sources[-1:]
-            forms = self._forms[message.start()] = [[_Line(line) for line in form.split("\n")] for form in used]
-            lines = [line for form in forms for line in form if re.search(r"\w", line.tagged.text)]
+            formats = _formats(message["comments"])
+            pattern = _placeholder(next((format_ for format_ in formats if format_ in _FORMATS), ""), has_formats)
+            forms = [[_Line(line, pattern) for line in form.split("\n")] for form in used]
+            self._forms[message.start()] = forms
+            lines = [line for form in forms for line in form if line.passage.texts]
+            texts = [text for line in lines for text in line.passage.texts]
             self._lines += lines
-            self.numbers += [self._content.count("\n", 0, message.start("message")) + 1] * len(lines)
-        self.texts = [line.tagged for line in self._lines]
+            self.texts += texts
+            self.numbers += [self._content.count("\n", 0, message.start("message")) + 1] * len(texts)
         rest = _MESSAGE.sub(lambda message: "\n" * message[0].count("\n"), self._content)
         for number, line in enumerate(rest.split("\n"), 1):
             if (strange := line.strip(" \t\r\ufeff")) and not strange.startswith("#"):
@@ -55,8 +76,9 @@ class Catalog:
 
     def filled(self, translations: Sequence[tuple[str, SpanLinks]]) -> str:
         """Return the file with these translations, and their links, but for those that lack a placeholder or a tag."""
-        for line, (translation, links) in zip(self._lines, translations, strict=True):
-            line.fill(translation, links)
+        rest = iter(translations)
+        for line in self._lines:
+            line.fill(rest)
         return _MESSAGE.sub(self._translated, self._content)
 
     def _translated(self, message: re.Match[str]) -> str:
@@ -64,19 +86,19 @@ class Catalog:
             return re.sub(r"(?<=charset=)(?!UTF-8\b)[\w.:-]+", "UTF-8", message[0], flags=re.I)
         forms = self._forms.get(message.start(), [])
         lines = [line for form in forms for line in form]
-        if not any(line.translation for line in lines) or any(line.tagged.lost for line in lines):
+        if not any(line.translation for line in lines) or any(line.passage.lost for line in lines):
             return message[0]
         end = "\r\n" if "\r\n" in message[0] else "\n"
         quoted = [_quoted([line.translation or line.raw for line in form], end) for form in forms]
         # the first form is that of one thing, in most languages
         translations = [f"{head} {quoted[min(i, len(quoted) - 1)]}{end}" for i, head in enumerate(_heads(message))]
-        return f"#, fuzzy{end}{message['previous']}{message['message']}{''.join(translations)}"
+        return f"{message['comments']}#, fuzzy{end}{message['previous']}{message['message']}{''.join(translations)}"
 
 
 class _Line:
-    """A line of a message; in `tagged`, a short word that a model copies stands for each placeholder (%s, {name})."""
+    """A line of a message; in `passage`, a short word that a model copies stands for each placeholder (%s, {name})."""
 
-    def __init__(self, raw: str) -> None:
+    def __init__(self, raw: str, pattern: re.Pattern[str]) -> None:
         self.raw, self.translation = raw, ""
         self._placeholders: dict[str, str] = {}  # by what stands for each
         free = [iter([word for word in words if word not in raw]) for words in (_NAMES, _NUMBERS)]
@@ -84,23 +106,35 @@ class _Line:
         def stand_in(placeholder: re.Match[str]) -> str:
             if placeholder[0] == "%%":
                 return "%"
-            word = next(free[placeholder["number"] is not None], placeholder[0])
+            word = next(free[bool(_NUMBER.fullmatch(placeholder[0]))], placeholder[0])
             self._placeholders[word] = placeholder[0]
             return word
 
-        self.tagged = tagged(_PLACEHOLDER.sub(stand_in, raw))
+        self.passage = tagged(pattern.sub(stand_in, raw))
 
-    def fill(self, translation: str, links: SpanLinks) -> None:
-        """Take a translation; what it does not have exactly once, or in another order, is then in `tagged.lost`."""
-        filled, of = self.tagged.filled(translation, links), self._placeholders
+    def fill(self, translations: Iterator[tuple[str, SpanLinks]]) -> None:
+        """Take the next translations; what they do not have exactly once, or in another order, is then in `lost`."""
+        filled, of = self.passage.filled(translations), self._placeholders
         filled = filled.replace("%", "%%") if "%%" in self.raw else filled
         words = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, of)) or '$.'})(?![A-Za-z0-9])")
-        in_translation, in_order = words.findall(filled), [word for word in of if _IN_ORDER.match(of[word])]
+        in_translation, in_order = words.findall(filled), [word for word in of if _IN_ORDER.fullmatch(of[word])]
         wrong = [word for word in of if in_translation.count(word) != 1]
         if not wrong and [word for word in in_translation if word in in_order] != in_order:
             wrong = in_order
-        self.tagged.lost |= {of[word] for word in wrong}
+        cases = {f"{begin} ...}}" for begin in _CASES.findall(self.raw)}  # each is to be translated by hand
+        self.passage.texts[0].lost |= {of[word] for word in wrong} | cases
         self.translation = words.sub(lambda word: of[word[0]], filled)
+
+
+def _formats(comments: str) -> list[str]:
+    """Return what flags such as `#, c-format` name."""
+    return [name for flags in re.findall(r"^#,.*", comments, re.M) for name in re.findall(r"([a-z-]+)-format\b", flags)]
+
+
+@cache
+def _placeholder(format_: str, has_formats: bool) -> re.Pattern[str]:
+    """Return the pattern of a message's placeholders, by its format, and whether the file has any."""
+    return re.compile("|".join([*([] if has_formats else [_FORMATS["none"]]), _FORMATS[format_], _BRACES]), re.A)
 
 
 def _heads(message: re.Match[str]) -> list[str]:

@@ -157,10 +157,15 @@ def require_candidates(search: SearchConfig, remedy: str) -> None:
 
 
 SHAPED = re.compile(r"(?i).*\.(srt|po)(?:\.gz|\.xz)?")  # names of files of which only the texts are translated
-# of files that would be read line by line, with all that is no text in them; what to do
+_BY_LINE = "; to translate its lines all the same: --input - < FILE"
+# ends of names of files that have more than texts, all of which would be translated; what to do
 _OTHER_SHAPES = {
-    ".vtt": "WebVTT is not read: convert it, for example with `ffmpeg -i film.vtt film.srt`",
+    ".doc .docx .epub .odt .pdf .pptx .rtf .xlsx": "save it as a .txt file",
     ".pot": "it is a template: copy it to a .po file, and give that",
+    ".ass .ssa .sub .vtt": "convert it, for example with `ffmpeg -i FILE film.srt`" + _BY_LINE,
+    ".htm .html .xhtml": "serve.py translates HTML" + _BY_LINE,
+    ".xlf .xliff": "convert it with `xliff2po` of Translate Toolkit" + _BY_LINE,
+    ".csv .ipynb .json .jsonl .md .rst .tex .toml .xml .yaml .yml": "give its texts as a .txt file" + _BY_LINE,
 }
 
 # What cannot be given at once (any of the first with any of the second), and what to do about it.
@@ -194,8 +199,9 @@ def refuse_contradictions(arguments: Namespace) -> None:
         require_text(arguments.input)
     require_options_at_least(arguments, n_best=1, alternatives=1)
     shape, wanted = (suffix_of(Path(path or "")) for path in (arguments.input, arguments.output))
-    if shape in _OTHER_SHAPES:
-        raise ValueError(f"--input {arguments.input}: {_OTHER_SHAPES[shape]}")
+    for shapes, remedy in _OTHER_SHAPES.items():
+        if shape in shapes.split():
+            raise ValueError(f"--input {arguments.input}: a {shape} file is not read: {remedy}")
     if wanted != shape and SHAPED.fullmatch(wanted):
         raise ValueError(f"--output {arguments.output}: give a {wanted} file as --input, or another extension")
     given = _given(arguments)

@@ -8,7 +8,7 @@ from pathlib import Path
 from utils.command import columns_of
 from utils.dataset.text import lines_of, open_text
 from utils.search.inspection import SpanLinks
-from utils.search.markup import POINTS, Tag, TaggedText
+from utils.search.markup import POINTS, Passage, Tag, TaggedText
 from utils.text.language import HAN, KANA, unspaced_language
 
 _TIME = r"[ \t]*\d+:\d\d:\d\d[,.]\d+[ \t]*"
@@ -18,7 +18,11 @@ _DASH = r"[-–—－]\s*(?![-–—－])"  # begins what another person says
 _SPOKEN = re.compile(rf"\S.*(?:\n(?!{_DASH}).+)*")
 _TAG = r"</?[A-Za-z][\w.]*(?:[\s/][^<>]*)?>|\{\\[^{}]*\}"  # {\an8} says where on the screen
 _FIRST = rf"^(?:\{{\\[^{{}}]*\}}\s*|{_DASH})*"  # stays at the beginning, whatever tags follow
-_POINT = re.compile(rf"\{{|<(?:br|{'|'.join(POINTS)})\b|.*/>", re.S)  # a tag that holds no text
+_POINT = re.compile(rf"(?i)\{{|<(?:{'|'.join(POINTS)})\b|(?s:.*)/>")  # a tag that holds no text
+_BREAK = re.compile(r"(?i)[^<{]|</?(?:br|hr|p|div|h[1-6]|[dou]l|li|d[dt]|table|t[dhr]|option)\b")  # between sentences
+# around what is sung (though not in C# and #1), and what is heard
+_LAST = r"(?<!\b[A-Z])[#*~]+(?![^<])"
+_SIGN = rf"[♩♪♫♬\[\]【】]|(?<![^>}}])[#*~]+(?=\s|.*{_LAST})|{_LAST}"
 _CHUNK = re.compile(  # a line may end behind it
     rf"(?:[「『（]|{_TAG})*(?:[{KANA}{HAN}]|(?:{_TAG}|[^\s{KANA}{HAN}])+)(?:[、。」』）！？ー]|{_TAG})*\s*"
 )
@@ -28,23 +32,24 @@ _COLUMNS = 42  # of a line on a screen
 class Subtitles:
     """A file of subtitles, taken apart: `texts` are to be translated, and begin on the lines of these numbers.
 
-    The lines of a subtitle are one text, but for those that begin with a dash.
+    The lines of a subtitle are one text, but where a dash begins one of them, or a tag or a sign parts them.
     """
 
     lost = "no place in its translation for"
 
     def __init__(self, path: Path) -> None:
         content = content_of(path)
-        self.texts, self.numbers = list[TaggedText](), list[int]()
+        self.texts, self.numbers, self._passages = list[TaggedText](), list[int](), list[Passage]()
         self._parts, end = list[str](), 0  # of the file: what stands before a text, the text, and so on
         for subtitle in _SUBTITLE.finditer(content):
             for spoken in _SPOKEN.finditer(content, *subtitle.span(1)):
                 raw = spoken[0].rstrip()
-                text = tagged(re.sub(r"\s*\n\s*", "" if unspaced_language([raw]) else " ", raw))
-                if re.search(r"\w", text.text):  # not ♪ or ?!, which need no translation
+                passage = tagged(re.sub(r"\s*\n\s*", "" if unspaced_language([raw]) else " ", raw), f"{_TAG}|{_SIGN}")
+                if passage.texts:
                     self._parts += [content[end : spoken.start()], raw]
-                    self.numbers.append(content.count("\n", 0, spoken.start()) + 1)
-                    self.texts.append(text)
+                    self.numbers += [content.count("\n", 0, spoken.start()) + 1] * len(passage.texts)
+                    self.texts += passage.texts
+                    self._passages.append(passage)
                     end = spoken.start() + len(raw)
         self._parts.append(content[end:])
         rest = _SUBTITLE.sub(lambda subtitle: "\n" * subtitle[0].count("\n"), content)
@@ -55,9 +60,9 @@ class Subtitles:
 
     def filled(self, translations: Sequence[tuple[str, SpanLinks]]) -> str:
         """Return the file with these translations, and their links, in the place of its texts."""
-        parts = self._parts.copy()
-        for i, (text, (translation, links)) in enumerate(zip(self.texts, translations, strict=True)):
-            lines = _wrapped(text.filled(translation, links), parts[2 * i + 1].count("\n") + 1)
+        parts, rest = self._parts.copy(), iter(translations)
+        for i, passage in enumerate(self._passages):
+            lines = _wrapped(passage.filled(rest), parts[2 * i + 1].count("\n") + 1)
             parts[2 * i + 1] = ("\r\n" if "\r" in parts[0] else "\n").join(lines)
         return "".join(parts)
 
@@ -69,15 +74,16 @@ def content_of(path: Path) -> str:
         return file.read().decode()
 
 
-def tagged(text: str) -> TaggedText:
+def tagged(text: str, separators: str = _TAG) -> Passage:
     """Take the tags out of a text, and the dash or the place on the screen that it begins with."""
     rest = re.sub(_FIRST, "", text)
-    parts: list[str | Tag] = [*re.split(f"({_TAG})", rest)]  # every second is one
+    parts: list[str | Tag] = [*re.split(f"({separators})", rest)]  # every second is a separator
     for i, raw in enumerate(map(str, parts)):
         if i % 2:
-            name = re.sub(r"^</?(\w+).*", r"\1", raw)
-            parts[i] = Tag(raw, name, is_end=raw.startswith("</"), is_point=bool(_POINT.match(raw)))
-    return TaggedText(parts, text.removesuffix(rest))
+            name, is_end = re.sub(r"^</?(\w+).*", r"\1", raw).lower(), raw.startswith("</")
+            is_break = bool(_BREAK.match(raw))
+            parts[i] = Tag(raw, name, is_end, is_point=bool(_POINT.match(raw)), is_break=is_break)
+    return Passage([Tag(text.removesuffix(rest), is_break=True), *parts])
 
 
 def _wrapped(text: str, max_lines: int) -> list[str]:
