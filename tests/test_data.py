@@ -112,10 +112,11 @@ def small_blocks(monkeypatch: Patch) -> None:
         ("\ufeff都\r\n橋\r\n".encode(), ["都", "橋"]),
         ("BZh\n橋".encode(), ["BZh", "橋"]),
         ("\n橋\n".encode(), ["", "橋"]),
+        ("都\r\n古い\r橋".encode(), ["都", "古い\r橋"]),
         (gzip.compress("京\n都".encode(), mtime=0), ["京", "都"]),
         (lzma.compress("京\n都".encode()), ["京", "都"]),
     ],
-    ids=["other ends", "carriage returns", "no bzip2", "an empty line", "gzip", "xz"],
+    ids=["other ends", "carriage returns", "no bzip2", "an empty line", "CR behind LF", "gzip", "xz"],
 )
 def test_only_a_newline_ends_a_line_compressed_or_not(src: bytes, expected: list[str], tmp_path: Path) -> None:
     files = written(tmp_path, [("", "a"), ("", "b")])
@@ -137,6 +138,7 @@ TORN = " is compressed, and damaged or truncated (Compressed file ended"
         ("1\n都\n".encode("iso-2022-jp"), ", line 2 is in ISO-2022-JP: save it as UTF-8"),
         ("都\n".encode("utf-16"), " is UTF-16: save it as UTF-8"),
         ("old\n".encode("utf-16-le"), ", line 1 has a NUL: is it UTF-16"),
+        (b"one\rtwo\r\rthree", " has 3 line ends of CR alone, which end no line here: save it with LF"),
         (b" \n\t\n", " holds no text"),
         (b"1\n2\n3\n4\n", " has 4: line i of one must translate line i of the other"),
         (None, "no such file: "),
