@@ -377,6 +377,12 @@ def test_python_in_development_mode_tells_where_a_mistake_came_from() -> None:
     assert ends == [False, True]
 
 
+def test_pictures_are_drawn_whatever_a_notebook_sets_for_its_own() -> None:
+    code = "from utils.command import run_command; run_command('verb.py', lambda: __import__('matplotlib.pyplot'))"
+    for backend in ("module://matplotlib_inline.backend_inline", "TkAgg"):
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ | {"MPLBACKEND": backend}, check=True)
+
+
 @pytest.mark.parametrize("name", ["stdin", "stdout", "stderr"])
 def test_what_the_caller_has_closed_is_empty(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def main() -> None:
