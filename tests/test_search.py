@@ -635,6 +635,23 @@ def test_terms_are_those_of_the_text_the_longest_and_never_inside_a_word() -> No
     assert len(decomposed.coverage("か\u3099が", [])) == 2
 
 
+def test_a_japanese_term_begins_where_a_word_does_and_is_no_part_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = dict.fromkeys(("京都", "京都市", "都", "寺", "カー", "渉成園", "親王", "cat"), "Nara")
+    found = {
+        "東京都は都である。": [(2, 3), (4, 5)],
+        "京都市内と京都府": [(0, 3), (5, 7)],
+        "金閣寺は\u3000古い寺 と寺院": [(7, 8)],
+        "カーペットとカーとcategoryの猫cat": [(6, 8), (19, 22)],
+        "渉成園内で内親王が親王に\n京都": [(0, 3), (9, 11), (13, 15)],
+        "": [],
+    }
+    for text, places in found.items():
+        assert Glossary(terms, tokenizers().tgt, "ja").places(text) == places
+    assert Glossary(terms, tokenizers().tgt, "zh").places("東京都") == [(1, 3)]
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    assert Glossary(terms, tokenizers().tgt, "ja").places("東京都") == [(1, 3)]
+
+
 def test_a_term_counts_where_it_is_no_part_of_a_word_and_not_for_two_at_once() -> None:
     known, tgt = Glossary(TERMS, tokenizers().tgt), tokenizers().tgt
 
