@@ -15,7 +15,7 @@ from config.search import Hypothesis, SamplingConfig, SearchConfig
 from const.token import UNK_ID
 from utils.search.glossary import Glossary
 from utils.search.searcher import Request, Sampling, Searcher
-from utils.text.language import ADDRESS, UNSPACED
+from utils.text.language import ADDRESS, UNSPACED, has_words
 from utils.text.sentence import split_long, split_sentences
 from utils.text.tokenizer import TokenizerPair
 
@@ -35,7 +35,7 @@ class Piece(NamedTuple):
     """What is translated at a time: a text, a sentence of it, or a part of a sentence that the model cannot hold."""
 
     source: str
-    ids: list[int]  # none where the vocabulary has nothing of it: it stays as it is
+    ids: list[int]  # none where it has no word, or the vocabulary has nothing of it: it stays as it is
     gap: str  # what stands behind its translation: nothing, a space, or the line breaks of the text
     candidates: Sequence[Candidate] = ()  # best first; none before it is translated
 
@@ -62,8 +62,13 @@ class Translation(NamedTuple):
 
     @property
     def unknown(self) -> bool:
-        """Whether nothing of the text is in the vocabulary, so that it is returned unchanged."""
-        return bool(self.pieces) and not any(piece.ids for piece in self.pieces)
+        """Whether it has words, but none in the vocabulary, so that it is returned unchanged."""
+        return not any(piece.ids for piece in self.pieces) and any(has_words(piece.source) for piece in self.pieces)
+
+    @property
+    def wordless(self) -> list[str]:
+        """The sentences of which the best candidate has no word."""
+        return [piece.source for piece in self.pieces if piece.ids and not has_words(piece.best.text)]
 
     @property
     def dropped(self) -> list[str]:
@@ -98,9 +103,10 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         first: int = 0,
     ) -> list[Translation]:
-        """Translate texts; an empty one (or only spaces) stays empty, one of only unknown characters stays as it is.
+        """Translate texts; an empty one (or only spaces) stays empty, one without known letters or digits as it is.
 
-        So does a sentence of only unknown characters in a text that is translated sentence by sentence.
+        So does a sentence without them in a text that is translated sentence by sentence. Where the best translation
+        of others is empty or of signs alone, the best longer one with words takes its place, if there is one.
 
         Args:
             texts: the texts, each a single line.
@@ -136,8 +142,13 @@ class Translator:
             again = self.find([requests[i]._replace(wanted=wanted[i]) for i in lacking], n_found)
             for i, with_terms in zip(lacking, again, strict=True):
                 hypotheses[i] = with_terms
-        candidates = iter(self._decode(hypotheses, n_best))
-        return [self._translation(pieces, candidates) for pieces in split]
+        candidates = self._decode(hypotheses, n_best)
+        if wordless := [i for i, best in enumerate(candidates) if not has_words(best[0].text)]:
+            longer = self.find([_longer(requests[i], len(candidates[i][0].ids)) for i in wordless], None)
+            for i, others in zip(wordless, self._decode(longer, None), strict=True):
+                candidates[i] = [other for other in others if has_words(other.text)][:n_best] or candidates[i]
+        in_turn = iter(candidates)
+        return [self._translation(pieces, in_turn) for pieces in split]
 
     def _translation(self, pieces: Sequence[Piece], candidates: Iterator[list[Candidate]]) -> Translation:
         """Join the pieces of a text, each translated by the next candidates; what has no ids stays as it is."""
@@ -192,8 +203,8 @@ class Translator:
             on_progress(rows)
         return hypotheses
 
-    def _decode(self, hypotheses: Sequence[Sequence[Hypothesis]], n_best: int) -> list[list[Candidate]]:
-        """Return the candidates of each piece, best first."""
+    def _decode(self, hypotheses: Sequence[Sequence[Hypothesis]], n_best: int | None) -> list[list[Candidate]]:
+        """Return the candidates of each piece, best first; `n_best` as for `find`."""
         tgt, n_kept = self.tokenizers.tgt, None if self.minimum_bayes_risk else n_best
         kept = [best_first[:n_kept] for best_first in hypotheses]
         texts = iter(tgt.decode([ids for of_piece in kept for ids, _ in of_piece]))
@@ -219,15 +230,17 @@ class Translator:
                 raise ValueError(f"the prefix has {len(ids)} tokens, the model holds {self.longest - 1}: shorten it")
         return encoded
 
-    def _is_known(self, ids: list[int]) -> bool:
-        """Return whether the ids are more than tags, spaces and unknown characters."""
+    def _is_known(self, ids: list[int], text: str) -> bool:
+        """Return whether a text has words, and its ids are more than tags, spaces and unknown characters."""
+        if not has_words(text):
+            return False
         ids = ids[len(self.tokenizers.tags) :]
         tokens = self.tokenizers.src.tokens(ids)
         return any(i != UNK_ID and token.strip("▁").strip() for i, token in zip(ids, tokens, strict=True))
 
     def _pieces(self, ids: list[int], text: str) -> list[Piece]:
         """Split a text into sentences, since that is what models learn from, and those that are too long into parts."""
-        if not text.strip() or not self._is_known(ids):
+        if not text.strip() or not self._is_known(ids, text):
             return [Piece(text, [], "")] if text.strip() else []
         is_split = self.search.by_sentence or len(ids) >= self.window
         whole = [address.span() for address in ADDRESS.finditer(text)] if is_split else []
@@ -239,7 +252,7 @@ class Translator:
         for sentence, gap in sentences:
             parts = split_long(sentence, self._fits)
             for part, of_part in zip(parts, self.tokenizers.src.encode(parts), strict=True):
-                pieces.append(Piece(part, of_part[: self.window - 1] if self._is_known(of_part) else [], space))
+                pieces.append(Piece(part, of_part[: self.window - 1] if self._is_known(of_part, part) else [], space))
             pieces[-1] = pieces[-1]._replace(gap=gap if "\n" in gap else space)
         pieces[-1] = pieces[-1]._replace(gap="")
         return pieces
@@ -276,6 +289,12 @@ def _joined(pieces: Sequence[Piece]) -> list[Candidate]:
         tokens, ids = [*chain(*(part.tokens for part in parts))], [*chain(*(part.ids for part in parts))]
         joined.append(Candidate(text, sum(part.score for part in parts), tokens, ids))
     return joined
+
+
+def _longer(request: Request, length: int) -> Request:
+    """Return a request for translations of more tokens than `length`, as far as its limit allows."""
+    min_length = min(length + 1, request.max_length - 1)
+    return request._replace(bounds=request.bounds._replace(min_length=min_length))
 
 
 def _unchanged(text: str) -> list[Candidate]:
