@@ -179,7 +179,7 @@ def load(options: Options, file: Subtitles | Catalog | None, stdin: Ahead) -> Lo
     search, sampling = search_configs(own.search, options)
     translator = build_translator(runs, search, sampling, options.precision)
     if terms is not None:
-        translator.glossary = Glossary(terms, translator.tokenizers.tgt)
+        translator.glossary = Glossary(terms, translator.tokenizers.tgt, own.data.src_lang)
     names = " + ".join(run.folder.resolve().name for run in runs)
     title = f"{names}: {own.data.src_lang} → {own.data.tgt_lang}"
     is_tokenized = own.data.is_tokenized and not isinstance(runs[0].tokenizers.src, PlainText)

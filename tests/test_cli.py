@@ -124,7 +124,7 @@ translate.py 寺 --attention a.svg                             |          | a.sv
 translate.py 寺 --run x --run y --attention a.png             |          | --attention a.png and 2 runs at once: give one --run
 translate.py '' --attention a.html                            |          | '' has no token: give a sentence
 translate.py 寺 --score MANY --attention a.html               |          | are more than the 48 that
-translate.py 😀 --attention a.html                            |          | no part of '😀' is in the vocabulary
+translate.py ж --attention a.html                             |          | 'ж' has no word that is in the vocabulary
 translate.py --input in.ja --explain a.html                   |          | --explain a.html and no text at once: give one text
 translate.py 寺 橋 --explain a.html                           |          | --explain a.html and 2 texts at once: give one text
 translate.py 寺 --explain a.png                               |          | a.png: give the file the extension .html
@@ -377,6 +377,12 @@ def test_python_in_development_mode_tells_where_a_mistake_came_from() -> None:
         process = subprocess.run([sys.executable, *mode, "-c", code], cwd=ROOT, capture_output=True, text=True)
         ends.append("Traceback" in process.stderr)
     assert ends == [False, True]
+
+
+def test_pictures_are_drawn_whatever_a_notebook_sets_for_its_own() -> None:
+    code = "from utils.command import run_command; run_command('verb.py', lambda: __import__('matplotlib.pyplot'))"
+    for backend in ("module://matplotlib_inline.backend_inline", "TkAgg"):
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ | {"MPLBACKEND": backend}, check=True)
 
 
 @pytest.mark.parametrize("name", ["stdin", "stdout", "stderr"])

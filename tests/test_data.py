@@ -42,7 +42,7 @@ from utils.dataset.batch import BucketSampler, require_positions
 from utils.dataset.check import check_own_text
 from utils.dataset.corpus import SPLITS, Corpus, FurtherText, facts, install, prepare_corpus, prepare_to_score, take
 from utils.dataset.embedded import MinimalPair, Pair, read_constructions, sentence_split
-from utils.dataset.formats import pairs_in
+from utils.dataset.formats import pairs_in, unnamed_columns
 from utils.dataset.ids import (
     TokenArray,
     TokenPairs,
@@ -112,10 +112,11 @@ def small_blocks(monkeypatch: Patch) -> None:
         ("\ufeff都\r\n橋\r\n".encode(), ["都", "橋"]),
         ("BZh\n橋".encode(), ["BZh", "橋"]),
         ("\n橋\n".encode(), ["", "橋"]),
+        ("都\r\n古い\r橋".encode(), ["都", "古い\r橋"]),
         (gzip.compress("京\n都".encode(), mtime=0), ["京", "都"]),
         (lzma.compress("京\n都".encode()), ["京", "都"]),
     ],
-    ids=["other ends", "carriage returns", "no bzip2", "an empty line", "gzip", "xz"],
+    ids=["other ends", "carriage returns", "no bzip2", "an empty line", "CR behind LF", "gzip", "xz"],
 )
 def test_only_a_newline_ends_a_line_compressed_or_not(src: bytes, expected: list[str], tmp_path: Path) -> None:
     files = written(tmp_path, [("", "a"), ("", "b")])
@@ -137,6 +138,7 @@ TORN = " is compressed, and damaged or truncated (Compressed file ended"
         ("1\n都\n".encode("iso-2022-jp"), ", line 2 is in ISO-2022-JP: save it as UTF-8"),
         ("都\n".encode("utf-16"), " is UTF-16: save it as UTF-8"),
         ("old\n".encode("utf-16-le"), ", line 1 has a NUL: is it UTF-16"),
+        (b"one\rtwo\r\rthree", " has 3 line ends of CR alone, which end no line here: save it with LF"),
         (b" \n\t\n", " holds no text"),
         (b"1\n2\n3\n4\n", " has 4: line i of one must translate line i of the other"),
         (None, "no such file: "),
@@ -209,6 +211,35 @@ def test_the_formats_that_the_page_shows_are_read_as_the_same_pairs(page: str, t
 )
 def test_sides_are_found_by_language(name: str, content: str | bytes, pairs: Pairs, tmp_path: Path) -> None:
     assert read(tmp_path, name, content) == pairs
+
+
+# what is downloaded without names of columns: {} is a number that differs from row to row, then come both texts
+UNNAMED = {
+    "1.{0}\t{1}\t{2}": "23",
+    "{0}\tjpn\t{1}\t7{0}\teng\t{2}": "36",
+    "{0}\t{1}\t7{0}\t{2}": "24",
+    "{1}\t{2}\t0.{0}": "12",
+    "{1}\t{2}\tCC-BY 2.0 (France) Attribution: example.org #{0} (a)": "12",
+    "a.org\thttps://a.org/寺{0}\thttps://a.org/{0}\t{1}\t{2}": "45",
+    "ja\ten\tdoc-{0}.txt\t\t{1}\t{2}": "56",
+}
+
+
+@pytest.mark.parametrize("row", UNNAMED)
+@pytest.mark.parametrize("n", [3, 120])
+def test_the_texts_of_a_table_without_names_are_found_among_its_columns(row: str, n: int, tmp_path: Path) -> None:
+    texts = [(f"{i}番の寺", "Go." if i % 3 else f"Temple {i} is old.") for i in range(n)]
+    assert read(tmp_path, "a.tsv", "\n".join(row.format(i, *pair) for i, pair in enumerate(texts))) == texts
+    assert unnamed_columns(tmp_path / "a.tsv", JA_EN) == [*map(int, UNNAMED[row])]
+
+
+@pytest.mark.parametrize(("texts", "found"), [("{1}\t{2}\t{2}", "3, not 2, look like texts (2, 3, 4)"), ("a\t1", "0")])
+def test_a_table_without_names_and_without_two_texts_is_refused(texts: str, found: str, tmp_path: Path) -> None:
+    rows = "\n".join(f"{i}\t{texts}".format(i, f"寺{i}", f"temple {i}") for i in range(9))
+    with pytest.raises(
+        ValueError, match=rf"of which {re.escape(found)}.*: give it a first row that names them, with ja"
+    ):
+        read(tmp_path, "a.tsv", rows)
 
 
 def test_a_language_is_taken_as_it_is_written_before_another_of_its_kind(tmp_path: Path) -> None:
@@ -793,6 +824,15 @@ def test_swapped_sides_are_told_by_their_words(german: DataConfig, tmp_path: Pat
         with pytest.raises(ValueError, match=rf" has the words of .*: are --data.{src} and --data.{tgt} swapped\?$"):
             remarks(replace(german, **swapped), tmp_path)
     assert remarks(replace(german, more_src=german.tgt), tmp_path) == ""  # one side alone is not swapped
+
+
+def test_the_columns_that_are_read_are_told_where_a_table_does_not_name_them(tmp_path: Path) -> None:
+    table = write(tmp_path / "a.tsv", *(f"{i}\t寺{i}\ttemple {i}" for i in range(9)))
+    data = DataConfig(corpus="files", pairs=table, held_out=1)
+    read = "column 2 is read as ja, column 3 is read as en"
+    assert remarks(data, tmp_path) == f"{table} does not name its columns: {read}"
+    write(table, "id\tja\ten", *lines(table))
+    assert remarks(data, tmp_path) == ""
 
 
 def test_a_text_is_not_its_own_translation(german: DataConfig, tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ from utils.search.inspection import Inspector, join_words
 from utils.search.sampling import candidates, greedy_search, inverse_cdf, sample
 from utils.search.searcher import BeamSearch, NetworkSearch, Request, Sampling, Searcher
 from utils.search.translator import Translator, by_expected_chrf, pairwise_chrf, within_budget
+from utils.terminal.output import notices
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, id_of_each
 
 CPU = torch.device("cpu")
@@ -463,7 +464,7 @@ class Echo(NamedTuple):
 
 @settings(max_examples=40)
 @given(
-    texts=st.lists(st.text("京都に古い寺がある。 \u3000😀", max_size=12), max_size=9),
+    texts=st.lists(st.text("京都に古い寺がある。 \u3000ж", max_size=12), max_size=9),
     width=st.integers(1, 3),
     budget=st.sampled_from([1, 30, 8192]),
 )
@@ -475,7 +476,7 @@ def test_any_list_of_texts_keeps_its_order_and_each_is_told_of_once(texts: list[
         ids = [i if i != UNK_ID else WORD for piece in translation.pieces for i in piece.ids]
         assert translation.candidates[0].tokens == tokenizers().tgt.tokens(ids)
         assert "".join("".join(piece.source for piece in translation.pieces).split()) == "".join(text.split())
-        assert translation.unknown == (bool(text.strip()) and not text.replace("😀", "").strip())
+        assert translation.unknown == (bool(text.strip()) and not text.replace("ж", "").strip())
         assert not translation.unknown or "".join(translation.text.split()) == "".join(text.split())
 
 
@@ -588,15 +589,45 @@ def test_what_is_unknown_stays_where_it_was_and_is_told() -> None:
     ours, progress = translator(), list[int]()
     both, alone, first, last = ours.translate([LINE * 2, LINE, "寺。", TEXT.src[50]], progress.append)
     assert progress == [0, 4]  # a text in two pieces is one
-    (found,) = ours.translate([f"{LINE}😀😀！{TEXT.src[50]}"])
-    assert found.text == f"{alone.text} 😀😀！ {last.text}"
+    (found,) = ours.translate([f"{LINE}жж！{TEXT.src[50]}"])
+    assert found.text == f"{alone.text} жж！ {last.text}"
     assert (len(found.pieces), found.unknown, found.unknown_tokens) == (3, False, [])
-    (emoji,) = ours.translate(["😀！" * 30])
-    assert (emoji.text, emoji.unknown) == ("😀！" * 30, True)
+    (alien,) = ours.translate(["ж！" * 30])
+    assert (alien.text, alien.unknown) == ("ж！" * 30, True)
     assert (both.text, first.unknown_tokens) == (f"{alone.text} {alone.text}", [])
-    (partly,) = ours.translate(["😀寺"])
-    assert partly.unknown_tokens == ["😀"]
-    assert "😀" in ours.source_tokens(partly.pieces[0])
+    (partly,) = ours.translate(["ж寺"])
+    assert partly.unknown_tokens == ["ж"]
+    assert "ж" in ours.source_tokens(partly.pieces[0])
+
+
+def test_signs_alone_stay_as_they_are_and_nothing_is_said() -> None:
+    ours = translator()
+    for text in ("。", "……", "！ ？", "→", "😀。", "---"):
+        (found,) = ours.translate([text])
+        assert (found.text, found.unknown, found.wordless) == (text, False, [])
+    (found,) = ours.translate([f"{LINE}\n……！\n{LINE}"])
+    assert [bool(piece.ids) for piece in found.pieces] == [True, False, True]
+
+
+def test_a_translation_without_words_gives_way_to_a_longer_one_or_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = translator(BEAM)
+    mark, word = (ours.tokenizers.tgt.encode([text])[0] for text in (".", "old"))
+    lengths = list[int]()
+
+    def find(requests: Sequence[Request], *_: object) -> list[list[Hypothesis]]:
+        lengths.extend(request.bounds.min_length for request in requests)
+        found = {"寺": [mark, word], "橋": [mark], "川": [word, mark]}
+        again = {"寺": [[*mark, *mark], [*word, *mark], word], "橋": [[*mark, *mark]]}
+        of = {tuple(ours.tokenizers.src.encode([text])[0]): text for text in found}
+        which = [(again if request.bounds.min_length else found)[of[tuple(request.source)]] for request in requests]
+        return [[Hypothesis(ids, -1.0) for ids in best_first] for best_first in which]
+
+    monkeypatch.setattr(ours, "find", find)
+    temple, bridge, river = ours.translate(["寺", "橋", "川"])
+    assert [one.text for one in (temple, bridge, river)] == ["old .", ".", "old"]
+    assert [one.wordless for one in (temple, bridge, river)] == [[], ["橋"], []]
+    assert lengths == [0, 0, 0, len(mark) + 1, len(mark) + 1]
+    assert notices(bridge)["not translated"] == "the translation has no word of 橋"
 
 
 def test_the_prefix_of_a_long_text_is_that_of_its_first_piece() -> None:
@@ -661,6 +692,23 @@ def test_terms_are_those_of_the_text_the_longest_and_never_inside_a_word() -> No
         assert not any(is_there for _, is_there in known.coverage(text, []))
     decomposed = Glossary({"が": "Uji"}, tokenizers().tgt)
     assert len(decomposed.coverage("か\u3099が", [])) == 2
+
+
+def test_a_japanese_term_begins_where_a_word_does_and_is_no_part_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = dict.fromkeys(("京都", "京都市", "都", "寺", "カー", "渉成園", "親王", "cat"), "Nara")
+    found = {
+        "東京都は都である。": [(2, 3), (4, 5)],
+        "京都市内と京都府": [(0, 3), (5, 7)],
+        "金閣寺は\u3000古い寺 と寺院": [(7, 8)],
+        "カーペットとカーとcategoryの猫cat": [(6, 8), (19, 22)],
+        "渉成園内で内親王が親王に\n京都": [(0, 3), (9, 11), (13, 15)],
+        "": [],
+    }
+    for text, places in found.items():
+        assert Glossary(terms, tokenizers().tgt, "ja").places(text) == places
+    assert Glossary(terms, tokenizers().tgt, "zh").places("東京都") == [(1, 3)]
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    assert Glossary(terms, tokenizers().tgt, "ja").places("東京都") == [(1, 3)]
 
 
 def test_a_term_counts_where_it_is_no_part_of_a_word_and_not_for_two_at_once() -> None:
@@ -754,7 +802,7 @@ def test_alternatives_are_the_likeliest_after_the_prefix(k: int) -> None:
 
 
 SEARCH = SearchConfig(beam_size=3, max_ratio=1.0)
-TEXTS = [TEXT.src[0], "", TEXT.src[77], "😀", TEXT.src[0] + TEXT.src[1] + TEXT.src[2], "寺"]
+TEXTS = [TEXT.src[0], "", TEXT.src[77], "ж", TEXT.src[0] + TEXT.src[1] + TEXT.src[2], "寺"]
 
 
 def inspector(models: Sequence[Transformer] | None = None, search: SearchConfig = SEARCH) -> Inspector:
@@ -778,22 +826,22 @@ def test_the_log_probs_of_a_translation_add_up_to_its_score(seeds: list[int]) ->
 
 
 def test_links_and_words_go_on_from_sentence_to_sentence() -> None:
-    ours, texts = inspector(), [TEXT.src[0], "😀 寺！", TEXT.src[77]]
-    first, emoji, last = (ours.translator.translate([text])[0] for text in (texts[0], "😀！", texts[2]))
-    (found,) = ours.translator.translate([texts[0] + "😀！" + texts[2]])
+    ours, texts = inspector(), [TEXT.src[0], "ж 寺！", TEXT.src[77]]
+    first, emoji, last = (ours.translator.translate([text])[0] for text in (texts[0], "ж！", texts[2]))
+    (found,) = ours.translator.translate([texts[0] + "ж！" + texts[2]])
     (begin,), (end,), (all_links,) = (ours.alignments([one]) for one in (first, last, found))
     n_source, n_target = len(ours.source_tokens([first])[0]), len(first.candidates[0].tokens)
     assert all_links == begin + [(n_source + i, n_target + j) for i, j in end]
     before, unchanged, after = ours.words([first, emoji, last])
     (words,) = ours.words([found])
-    assert words.source == [*before.source, "😀！", *after.source]
+    assert words.source == [*before.source, "ж！", *after.source]
     assert words.target == before.target + unchanged.target + after.target
-    assert (unchanged.source, unchanged.links) == (["😀！"], [(0, 0)])
+    assert (unchanged.source, unchanged.links) == (["ж！"], [(0, 0)])
     assert len(words.links) == len(before.links) + 1 + len(after.links)
 
 
 def test_links_of_characters_are_those_of_the_tokens_that_they_make_up() -> None:
-    ours, text = inspector(), f"{TEXT.src[0]} 😀！{TEXT.src[77]}"
+    ours, text = inspector(), f"{TEXT.src[0]} ж！{TEXT.src[77]}"
     (found,) = ours.translator.translate([text])
     tokens, target, (links,) = ours.source_tokens([found])[0], found.candidates[0].tokens, ours.alignments([found])
     named = [(tokens[i].strip("▁"), target[j].strip("▁")) for i, j in links if tokens[i] != "▁"]
@@ -819,7 +867,7 @@ def test_no_link_leads_to_a_tag() -> None:
 
 def test_given_translations_are_scored_token_by_token_and_what_is_lost_is_counted() -> None:
     long, (src, tgt) = "".join(TEXT.src[:8]), tokenizers()
-    texts, given = [TEXT.src[3], "", long, "寺", "寺"], [TEXT.tgt[3], "", "There", "A 😀", "in " * 99]
+    texts, given = [TEXT.src[3], "", long, "寺", "寺"], [TEXT.tgt[3], "", "There", "A ж", "in " * 99]
     found, nothing, truncated, unknown, both = inspector().scores(texts, given)
     (ids,) = tgt.encode(given[:1])
     assert found.tokens == [*tgt.tokens(ids), EOS]

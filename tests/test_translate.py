@@ -155,18 +155,18 @@ def test_a_stream_is_looked_at_up_to_its_first_letters_and_read_whole() -> None:
 
 
 def test_what_a_reader_must_know_is_said_with_its_line(command: Command) -> None:
-    found = command(stdin=as_file(["寺", "ж", LONG, "寺ж😀"]).encode())
+    found = command(stdin=as_file(["寺", "鬱", LONG, "寺鬱😀"]).encode())
     unknown, partly = found.err.splitlines()
     assert unknown == "line 2: no part of it is in the vocabulary; left unchanged"
-    assert partly == "line 4: not in the vocabulary, so the model reads <unk>: ж"
-    assert found.out.splitlines()[1] == "ж"
+    assert partly == "line 4: not in the vocabulary, so the model reads <unk>: 鬱"
+    assert found.out.splitlines()[1] == "鬱"
     assert found.out.endswith("😀\n")
     asked = "寺は https://a.org/b?c=1。川は me@a.co.jp, 見て。"
     assert "line 1: the translation does not have https://a.org/b?c=1 me@a.co.jp\n" in command(asked).err
     asked = "https://a.org/会議.pdf?id=1を見て、https://b.org/2年.txtへ、https://c.org/から寺.へ行く"
     lost = "https://a.org/会議.pdf?id=1 https://b.org/2年.txt https://c.org/"
     assert f"line 1: the translation does not have {lost}\n" in command(asked).err
-    *said, last = command(stdin=as_file(["😀"] * 12).encode()).err.splitlines()
+    *said, last = command(stdin=as_file(["鬱"] * 12).encode()).err.splitlines()
     assert len(said) == 10
     assert last.startswith("2 more lines: left unch")
 
@@ -216,7 +216,7 @@ def test_a_text_has_the_tag_that_it_is_given(command: Command, tmp_path: Path, m
     both = command(LINE, *as_json, "--run", other).complaint
     assert f"sources of {folder} begin with <2en> <law>, those of {other} with <2en> <bt>: give" in both
     # nothing of it is in the vocabulary but the tags, which are not of it
-    assert command("😀", "--run", folder).out == "😀\n"
+    assert command("鬱", "--run", folder).out == "鬱\n"
 
 
 def test_what_the_model_is_unsure_of_is_remarked_on(command: Command, folder: Path) -> None:
@@ -260,10 +260,7 @@ def test_a_run_chosen_for_its_language_is_named_on_a_terminal_and_another_langua
         late = "-" + "\n" * 9000 + "寺\n"
         text.write_text(late, encoding="utf-8")
         for found in (command("--input", text), command(stdin=late.encode())):
-            assert (found.out.count("\n"), found.err) == (
-                9001,
-                "line 1: no part of it is in the vocabulary; left unchanged\n",
-            )
+            assert (found.out.startswith("-\n"), found.out.count("\n"), found.err) == (True, 9001, "")
         monkeypatch.setattr("sys.stderr.isatty", lambda: True)
         for asked, run, direction in (("temple", back, "en → ja"), ("寺", folder, "ja → en")):
             assert command(asked).err.startswith(f"{run.name}: {direction}\n")
@@ -439,7 +436,7 @@ def test_commands_change_what_is_answered(talk: Conversation) -> None:
     ]
     assert talk.answer(":beam 2") == ["n 2, beam 2, length_penalty 0.6"]  # a narrower beam shows fewer
     assert talk.answer(":n 1") == ["n 1, beam 2, length_penalty 0.6"]
-    assert talk.answer("😀") == ["😀", "(no part of it is in the vocabulary; left unchanged)"]
+    assert talk.answer("鬱") == ["鬱", "(no part of it is in the vocabulary; left unchanged)"]
     talk.translator.searcher = Sampling(translating(), CPU, SamplingConfig(2))
     talk.answer(":n 5")
     assert talk.translator.sampling == SamplingConfig(5)

@@ -166,6 +166,7 @@ def run_command(program: str, main: Callable[[], object]) -> NoReturn:
 
     SIGTERM ends it like Ctrl-C, with 143, so that nothing half-written stays; a command may handle it otherwise.
     """
+    os.environ["MPLBACKEND"] = "agg"  # pictures are files; what a notebook sets here, only its own kernel may know
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # `translate.py <&-`: closed by the caller
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (open to the end)

@@ -9,6 +9,7 @@ from config.data import OWN_TEXTS, DataConfig
 from const.path import CORPUS
 from utils.command import Log
 from utils.dataset.corpus import Corpus, own_pair
+from utils.dataset.formats import unnamed_columns
 from utils.dataset.text import BLOCK, ParallelFiles, ParallelText, read_pairs, read_parallel
 from utils.text.language import looks_tokenized, looks_untokenized, refuse_other_language
 
@@ -39,6 +40,12 @@ def check_own_text(corpus: Corpus, log: Log) -> None:
     training text, and the words of further training text with those of the development text.
     """
     data = corpus.data
+    for prefix in OWN_TEXTS:
+        table = data.own_files(prefix).get(f"{prefix}pairs")
+        if table and (columns := unnamed_columns(table, data.languages)):
+            sides = zip(columns, data.languages, strict=True)
+            read = ", ".join(f"column {column} is read as {language}" for column, language in sides)
+            log(f"{table} does not name its columns: {read}")
     for prefix, known in (("dev_", corpus.train), ("test_", corpus.train), ("more_", corpus.dev)):
         files = own_pair(data, prefix, corpus.root)
         if files and _has_words_of_other_side(read_parallel(files, BLOCK), read_parallel(known, BLOCK)):

@@ -18,7 +18,7 @@ from const.corpora import CORPORA, CorpusSpec
 from const.path import CORPUS
 from utils.dataset.cache import cache_folder, file_hash
 from utils.dataset.embedded import write_embedded
-from utils.dataset.formats import pairs_in
+from utils.dataset.formats import pairs_in, unnamed_columns
 from utils.dataset.text import (
     ParallelFiles,
     hold_out,
@@ -190,7 +190,8 @@ def own_pair(config: DataConfig, prefix: str, root: Path, is_read: bool = True) 
     for name, file in given.items():
         require_text(file, name)
     if len(given) == 1:
-        folder = cache_folder(root, "pairs", file_hash(file), file.suffixes, config.languages)
+        columns = unnamed_columns(file, config.languages)
+        folder = cache_folder(root, "pairs", file_hash(file), file.suffixes, config.languages, *columns)
         if not folder.is_dir():
             with atomic_folder(folder) as draft:
                 write_pairs(ParallelFiles.of(draft, "pairs"), pairs_in(file, config.languages))

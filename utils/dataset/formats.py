@@ -12,6 +12,7 @@ from functools import lru_cache
 from io import BufferedIOBase
 from itertools import chain, islice
 from pathlib import Path
+from typing import NamedTuple
 from xml.parsers import expat
 
 from config.data import LANGUAGE_NAMES, primary_language
@@ -26,6 +27,9 @@ _MAX_LINES = 100  # of a row of CSV, beyond the first
 _BROKEN = re.compile(r"[\0\ud800-\udfff]")  # JSON can spell half a character
 # TMX has its text in segments, outside the elements there that keep formatting codes of the document
 _OUTSIDE = {"seg": -1} | dict.fromkeys(("bpt", "ept", "it", "ph", "ut"), 1)
+_BEGINNING = 100  # rows of a table without names that tell which of its columns are texts
+_ALIKE = 12  # characters that texts of a column may have in common, but not most of them
+_CODE = re.compile(r"\w+://\S*+|(?=.*?(?:[\d_/:@#=&|\\]|\.\w))[!-~]++|[\W\d_]*")  # an address, a name, a number
 _ONE_PAIR = "does a row hold one pair, and is every quote closed?"
 
 
@@ -98,37 +102,90 @@ def _lines(file: BufferedIOBase, name: str) -> Iterator[tuple[int, str]]:
     return enumerate(decoded_lines(bounded(), name), start=1)
 
 
-def _pairs(rows: Rows, name: str, languages: Languages, separator: str) -> Pairs:
-    """Yield both sides of the rows of a table: by the names in its first row, else the first two columns."""
-    begin, first = next(rows, (1, ["", ""]))
-    has_names, width = bool(_places(tuple(first), languages)), max(2, len(first))
-    src, tgt = _both(tuple(first), languages, f"{name}, line {begin}") if has_names else (0, 1)
-    for number, row in rows if has_names else chain([(begin, first)], rows):
+class _Columns(NamedTuple):
+    """Which columns of a table are source and target, and whether its first row names them."""
+
+    src: int
+    tgt: int
+    has_names: bool
+
+
+def _columns(rows: Sequence[tuple[int, list[str]]], name: str, languages: Languages) -> _Columns:
+    """Find the sides by the names in the first of these rows, else as the only two columns with texts."""
+    (begin, first), cells = rows[0], [*zip(*(row for _, row in rows), strict=True)]
+    # a language that each row says of its texts is no name
+    if any(cells[place].count(first[place]) == 1 for place in _places(tuple(first), languages)):
+        src, tgt = _both(tuple(first), languages, f"{name}, line {begin}")
+        return _Columns(src, tgt, has_names=True)
+    sides = [column for column, texts in enumerate(cells) if len(cells) == 2 or _is_text(texts)]
+    if len(sides) != 2:
+        found = f" ({', '.join(str(column + 1) for column in sides)})" if sides else ""
+        raise ValueError(
+            f"{name} has {len(cells):,} columns without names, of which {len(sides)}, not 2, look like texts{found}: "
+            f"give it a first row that names them, with {' and '.join(languages)} for the two sides"
+        )
+    return _Columns(sides[0], sides[1], has_names=False)
+
+
+def _is_text(cells: Sequence[str]) -> bool:
+    """Return whether most cells of a column have words, not always the same, as codes of languages are."""
+    n, texts = len(cells), [cell.strip() for cell in cells if not _CODE.fullmatch(cell.strip())]
+    return 2 * len(texts) > n and len({text[:_ALIKE] for text in texts}) > min(1, n - 1) + n // 20
+
+
+def _rows(file: BufferedIOBase, name: str) -> Rows:
+    """Yield the rows of a table: all of as many columns, two or more."""
+    rows_of, separator = _ROWS[suffix_of(Path(name))]
+    width = 0
+    for number, row in rows_of(file, name):
+        width = width or max(2, len(row))
         if len(row) != width:
             columns = f"{len(row):,} columns, not {width:,}" if len(row) > 1 else "one column"
             raise ValueError(f"{name}, line {number} has {columns}: is {separator} missing, or part of a text?")
-        yield number, row[src], row[tgt]
+        yield number, row
 
 
-def _tsv(file: BufferedIOBase, name: str, languages: Languages) -> Pairs:
+def _beginning(rows: Rows) -> list[tuple[int, list[str]]]:
+    """Take the first row, and of a table of more than two columns those that tell which of them are texts."""
+    first = [*islice(rows, 1)]
+    return [*first, *islice(rows, _BEGINNING)] if first and len(first[0][1]) > 2 else first
+
+
+def _table(file: BufferedIOBase, name: str, languages: Languages) -> Pairs:
+    """Yield both sides of the rows."""
+    rows = _rows(file, name)
+    if beginning := _beginning(rows):
+        src, tgt, has_names = _columns(beginning, name, languages)
+        yield from ((number, row[src], row[tgt]) for number, row in chain(beginning[has_names:], rows))
+
+
+def unnamed_columns(path: Path, languages: Languages) -> list[int]:
+    """Return which columns, from 1, are read of a table of more than two that have no names; of other files none."""
+    if suffix_of(path) not in _ROWS:
+        return []
+    with open_text(path) as file:
+        beginning = _beginning(_rows(file, str(path)))
+    if len(beginning) < 2:
+        return []
+    src, tgt, has_names = _columns(beginning, str(path), languages)
+    return [] if has_names else [src + 1, tgt + 1]
+
+
+def _tsv(file: BufferedIOBase, name: str) -> Rows:
     """Quotes are text here: many sentences begin with one."""
-    rows = ((number, line.split("\t")) for number, line in _lines(file, name) if line)
-    return _pairs(rows, name, languages, "a tab")
+    return ((number, line.split("\t")) for number, line in _lines(file, name) if line)
 
 
-def _csv(file: BufferedIOBase, name: str, languages: Languages) -> Pairs:
-    def rows() -> Rows:
-        lines = ((number, line + "\n") for number, line in _lines(file, name))
-        for number, line in lines:
-            following = islice((text for _, text in lines), _MAX_LINES)
-            try:
-                row = next(csv.reader(chain([line], following), strict=True))
-            except csv.Error as error:
-                raise ValueError(f"{name}, line {number}, where a row begins: {error}: {_ONE_PAIR}") from error
-            if row:
-                yield number, row
-
-    return _pairs(rows(), name, languages, "a comma")
+def _csv(file: BufferedIOBase, name: str) -> Rows:
+    lines = ((number, line + "\n") for number, line in _lines(file, name))
+    for number, line in lines:
+        following = islice((text for _, text in lines), _MAX_LINES)
+        try:
+            row = next(csv.reader(chain([line], following), strict=True))
+        except csv.Error as error:
+            raise ValueError(f"{name}, line {number}, where a row begins: {error}: {_ONE_PAIR}") from error
+        if row:
+            yield number, row
 
 
 def _json_lines(file: BufferedIOBase, name: str, languages: Languages) -> Pairs:
@@ -199,8 +256,10 @@ def _tmx(file: BufferedIOBase, name: str, languages: Languages) -> Pairs:
         raise ValueError(f"{reason}: export it again, as TMX in UTF-8 without a DOCTYPE") from error
 
 
+_ROWS: dict[str, tuple[Callable[[BufferedIOBase, str], Rows], str]]  # of a table, and what separates its columns
+_ROWS = {".tsv": (_tsv, "a tab"), ".csv": (_csv, "a comma")}
 _READERS: dict[str, Callable[[BufferedIOBase, str, Languages], Pairs]]
-_READERS = {".tsv": _tsv, ".csv": _csv, ".jsonl": _json_lines, ".tmx": _tmx}
+_READERS = {".tsv": _table, ".csv": _table, ".jsonl": _json_lines, ".tmx": _tmx}
 # of a side: in the first line, but in TMX anywhere
 _NAME = {
     ".tsv": r"[^\t]+",

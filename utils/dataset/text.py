@@ -91,6 +91,9 @@ def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
             raise ValueError(f"{name}, line {number}: byte 0x{byte:02x} is not UTF-8; save the file as UTF-8") from None
         if "\0" in text:
             raise ValueError(f"{name}, line {number} has a NUL: is it UTF-16, or damaged? Save it as UTF-8")
+        if number == 1 and not text.endswith("\n") and "\r" in text.rstrip("\r"):
+            n_ends = text.count("\r")
+            raise ValueError(f"{name} has {n_ends:,} line ends of CR alone, which end no line here: save it with LF")
         yield text.removesuffix("\n").rstrip("\r")
 
 

@@ -1,20 +1,22 @@
 """A glossary: terms of the source, and those that the translation must then have; an automaton looks for these.
 
-A term is not found inside a word, but for scripts without spaces, where nothing shows the boundaries of words.
+A term is not found inside a word. In Japanese, MeCab knows the words; in other scripts without spaces, nobody does.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from operator import mul, sub
 from pathlib import Path
 from typing import NamedTuple
 
+from config.data import primary_language
 from const.token import BOS_ID, EOS_ID, UNK_ID
 from utils.dataset.text import lines_of
 from utils.text.form import composed
-from utils.text.language import SCRIPTS
+from utils.text.language import HAN, KANA, SCRIPTS
 from utils.text.tokenizer import Tokenizer, id_of_each
 
 Spelling = tuple[int, ...]  # ids of a term
@@ -23,6 +25,7 @@ Spelling = tuple[int, ...]  # ids of a term
 _LETTER = rf"[^\W{''.join(letters for _, letters in SCRIPTS.values())}]"
 _GLUED = re.compile(_LETTER * 2)
 _BOUNDARY = rf"(?!(?<={_LETTER}){_LETTER})"
+_JAPANESE = re.compile(f"[{KANA}{HAN}]")
 
 
 def read_terms(path: Path) -> dict[str, str]:
@@ -104,9 +107,9 @@ class Wanted:
 
 
 class Glossary:
-    """Target terms by source terms, for translations in the vocabulary of a tokenizer."""
+    """Target terms by source terms, for translations in the vocabulary of a tokenizer, from texts of a language."""
 
-    def __init__(self, terms: Mapping[str, str], tokenizer: Tokenizer) -> None:
+    def __init__(self, terms: Mapping[str, str], tokenizer: Tokenizer, src_lang: str = "") -> None:
         self.terms, self._encode, self._ids = terms, tokenizer.encode, id_of_each(tokenizer)
         self._spell = cache(self._spellings)  # once for each term, not for each text that has it
         encoded = zip(terms.values(), tokenizer.encode([*terms.values()]), strict=True)
@@ -115,6 +118,12 @@ class Glossary:
         # of alternatives at the same place, the first that fits is taken
         sources = "|".join(map(re.escape, sorted(terms, key=len, reverse=True)))
         self._sources = re.compile(f"{_BOUNDARY}(?:{sources}){_BOUNDARY}")
+        self._words: Callable[[str], str] | None = None  # separates the words of a text by spaces
+        if primary_language(src_lang) == "ja" and _JAPANESE.search(sources):
+            from sacrebleu.tokenizers.tokenizer_ja_mecab import TokenizerJaMecab  # with its dictionary, which is large
+
+            with suppress(RuntimeError):  # MeCab is not installed
+                self._words = TokenizerJaMecab()  # type: ignore[no-untyped-call]
         has_marks = any(token.startswith("▁") for token in self._ids)  # else each token is a word
         self._tokens = [token if has_marks else f"▁{token}" for token in self._ids]
 
@@ -124,7 +133,7 @@ class Glossary:
 
     def places(self, text: str) -> list[tuple[int, int]]:
         """Return where terms begin and end in a text, which no sentence is to end within."""
-        return [term.span() for term in self._sources.finditer(text)]
+        return [term.span() for term in self._found(text)]
 
     def coverage(self, text: str, translation: Sequence[int]) -> list[tuple[str, bool]]:
         """Return the target terms for a text, each with whether the ids of its translation have it."""
@@ -137,7 +146,23 @@ class Glossary:
         return Wanted(targets, self._spell, self._is_glued)
 
     def _targets(self, text: str) -> list[str]:
-        return [self.terms[term[0]] for term in self._sources.finditer(composed(text))]
+        return [self.terms[term[0]] for term in self._found(composed(text))]
+
+    def _found(self, text: str) -> Iterator[re.Match[str]]:
+        """Yield the terms of a text; one in Japanese begins where a word does, and is no part of a single word.
+
+        A name that MeCab does not know may end inside what it takes for a word: 渉成|園内.
+        """
+        ends, place = dict[int, int](), 0  # where words begin and end
+        for word in self._words(text).split() if self._words else ():
+            begin = text.index(word, place)
+            ends[begin] = place = begin + len(word)
+        place = 0
+        while term := self._sources.search(text, place):
+            is_word = not ends or not _JAPANESE.match(term[0]) or ends.get(term.start(), len(text) + 1) <= term.end()
+            place = term.end() if is_word else term.start() + 1
+            if is_word:
+                yield term
 
     def _spellings(self, term: str) -> set[Spelling]:
         """The tokens of a term behind a space, and directly behind something else."""

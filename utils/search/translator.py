@@ -17,7 +17,7 @@ from const.token import UNK_ID
 from utils.search.glossary import Glossary
 from utils.search.searcher import BeamSearch, Request, Sampling, Searcher
 from utils.text.capitals import is_in_capitals, usual_case
-from utils.text.language import SCRIPTS, UNSPACED
+from utils.text.language import SCRIPTS, UNSPACED, has_words
 from utils.text.protected import LEARNED, WORDS, Masked, Span, StandIns, lost, masked, spans, written
 from utils.text.sentence import split_long, split_sentences
 from utils.text.tokenizer import TokenizerPair
@@ -38,7 +38,7 @@ class Piece(NamedTuple):
     """What is translated at a time: a text, a sentence of it, or a part of a sentence that the model cannot hold."""
 
     source: str
-    ids: list[int]  # none where the vocabulary has nothing of it: it stays as it is
+    ids: list[int]  # none where it has no word, or the vocabulary has nothing of it: it stays as it is
     gap: str  # what stands behind its translation: nothing, a space, or the line breaks of the text
     candidates: Sequence[Candidate] = ()  # best first; none before it is translated
     masked: Masked = Masked("")  # what the ids are of
@@ -67,8 +67,13 @@ class Translation(NamedTuple):
 
     @property
     def unknown(self) -> bool:
-        """Whether nothing of the text is in the vocabulary, so that it is returned unchanged."""
-        return bool(self.pieces) and not any(piece.ids for piece in self.pieces)
+        """Whether it has words, but none in the vocabulary, so that it is returned unchanged."""
+        return not any(piece.ids for piece in self.pieces) and any(has_words(piece.source) for piece in self.pieces)
+
+    @property
+    def wordless(self) -> list[str]:
+        """The sentences of which the best candidate has no word."""
+        return [piece.source for piece in self.pieces if piece.ids and not has_words(piece.best.text)]
 
     @property
     def dropped(self) -> list[str]:
@@ -103,10 +108,11 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         first: int = 0,
     ) -> list[Translation]:
-        """Translate texts; an empty one (or only spaces) stays empty, one of only unknown characters stays as it is.
+        """Translate texts; an empty one (or only spaces) stays empty, one without known letters or digits as it is.
 
-        So does a sentence of only unknown characters in a text that is translated sentence by sentence. Sentences in
-        capitals are read as those are usually written, and so are their pieces; their translations are in capitals.
+        So does a sentence without them in a text that is translated sentence by sentence. Where the best translation
+        of others is empty or of signs alone, the best longer one with words takes its place, if there is one. Sentences
+        in capitals are read as those are usually written; their translations are in capitals.
 
         Args:
             texts: the texts, each a single line.
@@ -145,9 +151,20 @@ class Translator:
             for i, with_terms in zip(lacking, again, strict=True):
                 hypotheses[i] = with_terms
         done = [*map(self._chosen, pieces, self._decode(hypotheses, n_best), requests)]
+        self._search_words(done, requests, n_best)
         self._search_lost(done, requests, n_best)
         rest = iter(done)
         return [self._translation([next(rest) if piece.ids else piece for piece in of_text]) for of_text in split]
+
+    def _search_words(self, pieces: list[Piece], requests: Sequence[Request], n_best: int) -> None:
+        """Search for longer translations of what has become empty or signs alone, and keep those with words."""
+        if not (wordless := [i for i, piece in enumerate(pieces) if not has_words(piece.best.text)]):
+            return
+        longer = self.find([_longer(requests[i], len(pieces[i].best.ids)) for i in wordless], None)
+        for i, candidates in zip(wordless, self._decode(longer, None), strict=True):
+            others = self._chosen(pieces[i], candidates, requests[i]).candidates
+            if with_words := [other for other in others if has_words(other.text)][:n_best]:
+                pieces[i] = pieces[i]._replace(candidates=with_words)
 
     def _search_lost(self, pieces: list[Piece], requests: Sequence[Request], n_best: int) -> None:
         """Translate again, with stand-ins for all numbers, what has lost one of them; keep what has lost less."""
@@ -158,7 +175,9 @@ class Translator:
         encoded = self.tokenizers.src.encode([text.text for _, text in masks])
         read = [pieces[i]._replace(ids=ids, masked=text) for (i, text), ids in zip(masks, encoded, strict=True)]
         terms = {word: word for words in self._stand_ins for word in words}
-        forced = Glossary({**(self.glossary.terms if self.glossary else {}), **terms}, self.tokenizers.tgt)
+        forced = Glossary(
+            {**(self.glossary.terms if self.glossary else {}), **terms}, self.tokenizers.tgt, self.src_lang
+        )
         again = []
         for (i, text), piece in zip(masks, read, strict=True):
             wanted = forced.wanted(text.text) if isinstance(self.searcher, BeamSearch) else None
@@ -241,8 +260,8 @@ class Translator:
             on_progress(rows)
         return hypotheses
 
-    def _decode(self, hypotheses: Sequence[Sequence[Hypothesis]], n_best: int) -> list[list[Candidate]]:
-        """Return the candidates of each piece, best first."""
+    def _decode(self, hypotheses: Sequence[Sequence[Hypothesis]], n_best: int | None) -> list[list[Candidate]]:
+        """Return the candidates of each piece, best first; `n_best` as for `find`."""
         tgt, n_kept = self.tokenizers.tgt, None if self.minimum_bayes_risk else n_best
         kept = [best_first[:n_kept] for best_first in hypotheses]
         texts = iter(tgt.decode([ids for of_piece in kept for ids, _ in of_piece]))
@@ -268,8 +287,10 @@ class Translator:
                 raise ValueError(f"the prefix has {len(ids)} tokens, the model holds {self.longest - 1}: shorten it")
         return encoded
 
-    def _is_known(self, ids: list[int]) -> bool:
-        """Return whether the ids are more than tags, spaces and unknown characters."""
+    def _is_known(self, ids: list[int], text: str) -> bool:
+        """Return whether a text has words, and its ids are more than tags, spaces and unknown characters."""
+        if not has_words(text):
+            return False
         ids = ids[len(self.tokenizers.tags) :]
         tokens = self.tokenizers.src.tokens(ids)
         return any(i != UNK_ID and token.strip("▁").strip() for i, token in zip(ids, tokens, strict=True))
@@ -292,7 +313,7 @@ class Translator:
 
     def _pieces(self, ids: list[int], whole: Masked, text: str) -> list[Piece]:
         """Split a text into sentences, since that is what models learn from, and those that are too long into parts."""
-        if not text.strip() or not self._is_known(ids):
+        if not text.strip() or not self._is_known(ids, text):
             return [Piece(text, [], "")] if text.strip() else []
         is_split = self.search.by_sentence or len(ids) >= self.window
         kept = [(span.begin, span.end) for span in spans(text, self.src_lang)] if is_split and self.src_lang else []
@@ -306,7 +327,7 @@ class Translator:
             of_parts = [self._masked(part, in_capitals=whole.in_capitals) for part in parts]
             encoded = self.tokenizers.src.encode([part.text for part in of_parts])
             for part, of_part, ids in zip(parts, of_parts, encoded, strict=True):
-                known = ids[: self.window - 1] if self._is_known(ids) else []
+                known = ids[: self.window - 1] if self._is_known(ids, part) else []
                 pieces.append(Piece(part, known, space, masked=of_part))
             pieces[-1] = pieces[-1]._replace(gap=gap if "\n" in gap else space)
         pieces[-1] = pieces[-1]._replace(gap="")
@@ -344,6 +365,12 @@ def _joined(pieces: Sequence[Piece]) -> list[Candidate]:
         tokens, ids = [*chain(*(part.tokens for part in parts))], [*chain(*(part.ids for part in parts))]
         joined.append(Candidate(text, sum(part.score for part in parts), tokens, ids))
     return joined
+
+
+def _longer(request: Request, length: int) -> Request:
+    """Return a request for translations of more tokens than `length`, as far as its limit allows."""
+    min_length = min(length + 1, request.max_length - 1)
+    return request._replace(bounds=request.bounds._replace(min_length=min_length))
 
 
 def _unchanged(text: str) -> list[Candidate]:

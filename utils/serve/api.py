@@ -29,7 +29,7 @@ from utils.search.markup import Markup
 from utils.search.translator import Piece
 from utils.serve.server import Gate
 from utils.serve.service import AUTO, MAX_BEAM, Line, Options, ServedRun, Service, Text
-from utils.text.language import detect, language_name
+from utils.text.language import detect, has_words, language_name
 
 _JSON, _URLENCODED, _MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 _MAX_FIELDS = 1000
@@ -338,7 +338,7 @@ def _sentence_fields(lines: Sequence[Line]) -> Iterator[dict[str, Any]]:
             yield {
                 "source": piece.source,
                 "gap": piece.gap + "\n" * (is_last and number < len(lines)),
-                "known": bool(piece.ids) or not piece.source,
+                "known": bool(piece.ids) or not has_words(piece.source),
                 "source_tokens": source_tokens[i] if piece.ids else [],
                 "dropped": translation.dropped if is_last else [],
                 "far": translation.is_far,

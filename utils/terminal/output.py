@@ -34,6 +34,8 @@ def notices(translation: Translation) -> dict[str, str]:
         said[_UNKNOWN] = f"not in the vocabulary, so the model reads <unk>: {' '.join(dict.fromkeys(unknown))}"
     if translation.is_far:
         said["far"] = "the model is unsure: this is far from what it has learned from"
+    if wordless := translation.wordless:
+        said["not translated"] = f"the translation has no word of {' '.join(wordless)}"
     if dropped := translation.dropped:
         said["addresses lost"] = f"the translation does not have {' '.join(dropped)}"
     if lost := [term for term, is_there in translation.terms if not is_there]:

@@ -86,6 +86,11 @@ def _scripts(language: str) -> set[str]:
     return {code} if code in SCRIPTS else alphabets or {*_ALPHABETS, _OTHER}
 
 
+def has_words(text: str) -> bool:
+    """Return whether a text has a letter or a digit; signs alone mean the same in every language."""
+    return re.search(r"[^\W_]", text) is not None
+
+
 def unspaced_language(lines: Iterable[str]) -> str:
     """Return `ja` or `zh` where most letters are kana and kanji, by whether there are kana; "" for any other text."""
     n, counts = count_letters("".join(lines))

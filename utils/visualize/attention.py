@@ -198,8 +198,8 @@ def translated_at_once(
     """Return the ids of a text and of its best translation, and that translation; refuse a text of several pieces."""
     source = _ids(run.tokenizers.src, text, run.window, "reads at a time", "sentence")
     (translation,) = translator.translate([text], prefixes=[prefix] if prefix else None, first=1)
-    if translation.unknown:
-        raise ValueError(f"no part of {text!r} is in the vocabulary: give a sentence that the run can read")
+    if not any(piece.ids for piece in translation.pieces):
+        raise ValueError(f"{text!r} has no word that is in the vocabulary: give a sentence that the run can read")
     if len(translation.pieces) > 1:
         raise ValueError(f"{text!r} is translated in {len(translation.pieces)} sentences: give one of them")
     return source, translation.candidates[0].ids, translation.text
