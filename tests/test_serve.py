@@ -22,6 +22,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -43,11 +44,13 @@ from utils.load import load_run
 from utils.run import CONFIG, WEIGHTS, create_run, find_run
 from utils.search.forced import attention_weights
 from utils.search.searcher import BeamSearch
+from utils.search.translator import Translation
 from utils.serve import api, server, service
 from utils.serve.api import create_app, page
 from utils.serve.batcher import Batcher
 from utils.serve.server import Server, bind
 from utils.serve.service import Line, Options, ServedRun, Service, translate_lines
+from utils.terminal.output import notices
 from utils.text.tokenizer import TokenizerPair
 from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
@@ -382,6 +385,26 @@ def test_what_a_translation_lacks_and_what_the_model_is_unsure_of_is_said() -> N
     }
     answer = translated(runs, [html, "temple", "<p>橋</p>"], format="html", source="auto")
     assert (answer["dropped"], answer["far"]) == ([["https://a.org"], [], []], [False, False, True])
+
+
+def test_what_the_model_cannot_read_is_said_by_the_api_and_to_the_page() -> None:
+    runs, text = [served_run()], f"😀寺\n😂\n{TEXT.src[3]}川鳥😀"
+    answer = translated(runs, [text, TEXT.src[3], "😂"])
+    assert answer["unknown_tokens"] == [["😀", "鳥😀"], [], []]
+    assert answer["unknown"] == [True, False, True]
+    page = {"unknown": True, "unknown_tokens": answer["unknown_tokens"][0]}
+    for asked, remarks in (text, page), ("😂", {"unknown": True}), (TEXT.src[3], {}):
+        assert post(runs, "/api/translate", json={"text": asked}).json()["remarks"] == remarks
+
+
+def test_all_that_there_is_to_say_is_said_in_all_languages_of_the_page_and_in_the_terminal() -> None:
+    for name, remark in Translation([], [], []).remarks.items():
+        assert len(re.findall(rf"^    {name}: ", SCRIPT, re.M)) == 2, name
+        said = Mock(spec=Translation, terms=(), remarks={name: [] if isinstance(remark, list) else False})
+        assert not notices(said)
+        said.remarks = {name: ["寺", "{x}", "寺"] if isinstance(remark, list) else True}
+        (notice,) = notices(said).values()
+        assert isinstance(remark, bool) or notice.endswith(" 寺 {x}")
 
 
 RAW = {"content-type": "multipart/form-data; boundary=x; charset=raw_unicode_escape"}

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,16 @@ class Translation(NamedTuple):
         """Addresses on the web and of e-mail that the text has and the best candidate has not."""
         addresses = [address for piece in self.pieces for address in ADDRESS.findall(piece.source)]
         return [address for address in addresses if address not in self.text]
+
+    @property
+    def remarks(self) -> dict[str, Any]:
+        """What its reader should know, by fields of JSON: a truth value, or words; false or empty where all is well."""
+        return {
+            "unknown": self.unknown,
+            "unknown_tokens": self.unknown_tokens,
+            "far": self.is_far,
+            "dropped": self.dropped,
+        }
 
 
 @dataclass(eq=False)

@@ -275,8 +275,9 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
     async def translate(request: Request) -> JSONResponse:
         """Translate a text, or a list of texts, as in LibreTranslate.
 
-        Only where there is something to say, the answer also has `dropped`, addresses on the web and of e-mail that
-        the translation lacks, `far`, whether the model is unsure, and `lost_tags`.
+        Only where there is something to say, the answer also has `unknown_tokens`, parts of the text that the model
+        cannot read, `unknown`, whether a line is left unchanged because all of it is such, `dropped`, addresses on the
+        web and of e-mail that the translation lacks, `far`, whether the model is unsure, and `lost_tags`.
         """
         asked = await read(request, LibreTranslateRequest)
         given = [asked.q] if isinstance(asked.q, str) else asked.q
@@ -298,12 +299,9 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
             fields["alternatives"] = [others for _, *others in translations]
         if asked.source.lower() == AUTO:
             fields["detectedLanguage"] = [text.detected and text.detected._asdict() for text in texts]
-        notices: dict[str, list[Any]] = {
-            "lost_tags": [sorted(text.markup.lost) if text.markup else [] for text in texts],
-            "dropped": [[address for line in text.lines for address in line.translation.dropped] for text in texts],
-            "far": [any(line.translation.is_far for line in text.lines) for text in texts],
-        }
-        fields |= {name: values for name, values in notices.items() if any(values)}
+        remarks = [text.remarks() for text in texts]
+        said = {name: [of_text[name] for of_text in remarks] for name in remarks[0]} if remarks else {}
+        fields |= {name: values for name, values in said.items() if any(values)}
         is_list = not isinstance(asked.q, str)
         return JSONResponse({name: values if is_list else values[0] for name, values in fields.items()})
 
@@ -322,7 +320,8 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         await while_awaited(request, service.translate([text], options), limits.timeout_s)
         seconds = round(time.perf_counter() - begin, _DIGITS)
         fields = {"run": run.name, "source": run.src_lang, "target": run.tgt_lang, "seconds": seconds}
-        return JSONResponse(fields | {"sentences": list(_sentence_fields(text.lines))})
+        remarks = {name: remark for name, remark in text.remarks().items() if remark}
+        return JSONResponse(fields | {"remarks": remarks, "sentences": list(_sentence_fields(text.lines))})
 
 
 def _language(code: str) -> dict[str, Any]:
@@ -340,8 +339,6 @@ def _sentence_fields(lines: Sequence[Line]) -> Iterator[dict[str, Any]]:
                 "gap": piece.gap + "\n" * (is_last and number < len(lines)),
                 "known": bool(piece.ids) or not piece.source,
                 "source_tokens": source_tokens[i] if piece.ids else [],
-                "dropped": translation.dropped if is_last else [],
-                "far": translation.is_far,
                 "unknown": [place for place, token in enumerate(piece.ids) if token == UNK_ID],
                 "candidates": [
                     {

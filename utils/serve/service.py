@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
@@ -122,6 +123,16 @@ class Text:
     def parts(self) -> list[str]:
         """What is to be translated of it."""
         return [self.text] if self.markup is None else [part.text for part in self.markup.texts]
+
+    def remarks(self) -> dict[str, Any]:
+        """Return what the reader of its translation should know, as `Translation.remarks`, and tags that were lost."""
+        of_lines = [line.translation.remarks for line in self.lines] or [Translation([], [], []).remarks]
+        said = {name: [of_line[name] for of_line in of_lines] for name in of_lines[0]}
+        joined = {
+            name: any(each) if isinstance(each[0], bool) else [*dict.fromkeys(chain(*each))]
+            for name, each in said.items()
+        }
+        return joined | {"lost_tags": sorted(self.markup.lost) if self.markup else []}
 
     def translations(self) -> list[str]:
         """Return the best of each line, then the second best where there is one, and so on; of HTML, only the best."""
