@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import product
+from hashlib import sha256
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import Mock
@@ -22,13 +23,14 @@ import pytest
 import sacrebleu
 import torch
 import torch.nn.functional as F
+import yaml
 from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor, nn
 
 import evaluate
 from config.data import DataConfig
 from config.search import SearchConfig
-from const.path import PICKLES
+from const.path import EVERYDAY, FIGURE, PICKLES
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
@@ -61,10 +63,11 @@ from utils.evaluation.survive import Sentence, check, draw, numbers, survival_ta
 from utils.evaluation.validation import class_accuracy, masked_accuracy, pair_accuracy, translation_scores
 from utils.file import read_json, write_lines
 from utils.load import Run, load_run
-from utils.run import CONFIG, KEPT_WEIGHTS, find_run
+from utils.run import CONFIG, KEPT_WEIGHTS, SHIPPED, WEIGHTS, find_run
 from utils.search.forced import attention_weights, attentions, row_entropy, token_log_probs
 from utils.search.translator import Candidate, Translation, Translator
-from utils.text.language import refuse_other_language
+from utils.terminal.output import notices
+from utils.text.language import KANA, refuse_other_language
 from utils.text.tokenizer import TokenizerPair
 from utils.training.checkpoint import WEIGHTS_SUFFIX, step_file, write_weights
 from utils.training.schedule import Rank
@@ -995,6 +998,7 @@ def test_different_sentences_are_drawn_of_each_kind_and_have_what_must_survive(l
     sentences = draw(language, 2000)
     assert len({sentence.text for sentence in sentences}) == 2000
     assert sentences[:300] == draw(language, 300)
+    assert all(("’" in sentence.kind) == ("’" in sentence.text) for sentence in sentences)
     assert min(Counter((sentence.topic, sentence.kind) for sentence in sentences).values()) >= 10
     assert not re.search("[<>|]", "".join(sentence.text + sentence.twin for sentence in sentences))
     assert all(numbers(s.text, language) for s in sentences if s.topic == "numbers")
@@ -1072,3 +1076,42 @@ def test_a_run_is_checked_for_what_survives(command: Command, folder: Path) -> N
 def test_a_run_of_other_languages_is_not_checked(command: Command, folder: Path) -> None:
     replace(TranslationConfig.load(folder / CONFIG), data=DataConfig("files", src_lang="de")).save(folder / CONFIG)
     assert "translates de to en; the sentences are for ja to en, or en to ja" in command("survive tiny").complaint
+    assert "reads de; the sentences are in ja and en" in command("everyday tiny").complaint
+
+
+# everyday
+
+SENTENCES = {
+    language: [sentence for text in topics.values() for sentence in text.split(" / ")]
+    for language, topics in yaml.safe_load(EVERYDAY.read_text(encoding="utf-8")).items()
+}
+
+
+def test_there_are_a_hundred_everyday_sentences_in_each_language() -> None:
+    for language, sentences in SENTENCES.items():
+        assert (len(sentences), len({*sentences})) == (100, 100)
+        assert all(bool(re.search(f"[{KANA}]", sentence)) == (language == "ja") for sentence in sentences)
+
+
+def test_everyday_sentences_are_printed_with_their_translations_and_what_is_to_be_said(
+    command: Command, folder: Path
+) -> None:
+    ended = command("everyday tiny")
+    assert ended.status == 0, ended.err
+    translations = load_run(folder, CPU).translator().translate(SENTENCES["ja"])
+    expected = [
+        [f"- {sentence}", f"  - **{translation.text}**", *(f"  - {notice}" for notice in notices(translation).values())]
+        for sentence, translation in zip(SENTENCES["ja"], translations, strict=True)
+    ]
+    assert [line for line in ended.out.split("\n") if line.lstrip().startswith("-")] == [*chain(*expected)]
+    assert f"## `{folder.name}` (ja→en), weights {sha256((folder / WEIGHTS).read_bytes()).hexdigest()[:8]}" in ended.out
+
+
+@pytest.mark.skipif(not (page := FIGURE / "everyday.md").exists(), reason="there is no page of everyday sentences")
+def test_the_page_of_everyday_sentences_is_of_the_present_weights_and_sentences() -> None:
+    said = page.read_text(encoding="utf-8")
+    for run in SHIPPED:
+        assert sha256((PICKLES / run / WEIGHTS).read_bytes()).hexdigest()[:8] in said, (
+            f"{run} has other weights: renew it"
+        )
+    assert re.findall("^- (.+)", said, re.M) == [*chain(*SENTENCES.values())]
