@@ -156,7 +156,7 @@ def check_survival(arguments: Namespace) -> None:
     if {source, target} != {"ja", "en"}:
         raise ValueError(f"{folder} translates {source} to {target}; the sentences are for ja to en, or en to ja")
     from utils.device import pick_device
-    from utils.evaluation.survive import check, draw, survival, survival_table, wrong_examples
+    from utils.evaluation.survive import check, draw, survival_table, wrong_examples
     from utils.load import load_run
 
     translator = load_run(folder, pick_device(arguments.device), plain=True).translator()
@@ -169,12 +169,8 @@ def check_survival(arguments: Namespace) -> None:
     print(f"{name}, {source}-{target}: what survives", *survival_table(checked), "", sep="\n")
     print("wrong, for example:", *wrong_examples(checked), sep="\n")
     if arguments.json:
-        kinds = {
-            topic: {kind: {"sentences": len(right), "right": sum(right)} for kind, right in of_topic.items()}
-            for topic, of_topic in survival(checked).items()
-        }
         records = [one.sentence._asdict() | {"translation": one.translation, "right": one.is_right} for one in checked]
-        write_json(arguments.json, {"run": name, "topics": kinds, "sentences": records})
+        write_json(arguments.json, {"run": name, "sentences": records})
 
 
 def print_everyday(arguments: Namespace) -> None:

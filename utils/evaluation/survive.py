@@ -9,7 +9,7 @@ import re
 from calendar import month_name
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from itertools import chain, cycle
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from unicodedata import normalize
@@ -132,18 +132,13 @@ _LOOP = re.compile(r"(\D{4,}?)\1\1|(\D{1,3}?)\2{4}")  # three times in a row; fi
 # Numbers, in words and in digits.
 
 
-class Number(NamedTuple):
-    """A number of a text."""
-
-    value: str  # 3500000, 1.5, 12%, 15:30
-    has_digits: bool
+Numbers = dict[str, bool]  # value, such as 3500000, 1.5, 12% or 15:30 -> whether it is written with digits
 
 
-def keeps_numbers(source: Sequence[Number], translation: Sequence[Number]) -> bool:
+def keeps_numbers(source: Numbers, translation: Numbers) -> bool:
     """Return whether a translation has all numbers and no others, but for words up to ten: one of, 一般, 三条."""
-    values, small = {number.value for number in source}, {*map(str, range(11))}
-    others = [number for number in translation if number.value not in values]
-    return values <= {n.value for n in translation} and all(n.value in small and not n.has_digits for n in others)
+    words = {value for value, has_digits in translation.items() if not has_digits} & {*map(str, range(11))}
+    return source.keys() <= translation.keys() <= source.keys() | words
 
 
 _KANJI = str.maketrans("〇零一二三四五六七八九", "00123456789")
@@ -170,19 +165,19 @@ _EN_TIME = re.compile(
 _GROUPED = re.compile(r"(?<![\d,.])\d{1,3}(,\d{3})+(?!,?\d)")  # 1,475,183, but not 147,5183
 
 
-def numbers(text: str, language: str) -> list[Number]:
-    """Return the numbers of a Japanese or English text, in its order but for times of day, which come first."""
+def numbers(text: str, language: str) -> Numbers:
+    """Return the numbers of a Japanese or English text."""
     text = _GROUPED.sub(lambda number: number[0].replace(",", ""), normalize("NFKC", text).lower())
-    return [*(_japanese if language == "ja" else _english)(text)]
+    return dict((_japanese if language == "ja" else _english)(text))
 
 
-def _japanese(text: str) -> Iterator[Number]:
+def _japanese(text: str) -> Iterator[tuple[str, bool]]:
     eras = rf"({'|'.join(_ERAS)})(元|[\d{_JA_DIGIT}]+)年"
     text = re.sub(eras, lambda era: f"{_ERAS[era[1]] + _value(era[2].replace('元', '1'))}年", text)
     for half, hour, minute, is_half in _JA_TIME.findall(text):
         yield _time(half == "午後", _value(hour), 30 if is_half else _value(minute))
     for number, percent in _JA_NUMBER.findall(_JA_TIME.sub(" ", text)):
-        yield Number(f"{_value(number).normalize():f}{'%' * bool(percent)}", bool(re.search(r"\d", number)))
+        yield f"{_value(number).normalize():f}{'%' * bool(percent)}", bool(re.search(r"\d", number))
 
 
 def _value(text: str) -> Decimal:
@@ -194,11 +189,11 @@ def _value(text: str) -> Decimal:
     return Decimal(text.translate(_KANJI) or 0)
 
 
-def _time(is_afternoon: bool, hour: Decimal, minute: Decimal | int) -> Number:
-    return Number(f"{int(hour) + 12 * (is_afternoon and hour < 12)}:{int(minute):02}", has_digits=True)
+def _time(is_afternoon: bool, hour: Decimal, minute: Decimal | int) -> tuple[str, bool]:
+    return f"{int(hour) + 12 * (is_afternoon and hour < 12)}:{int(minute):02}", True
 
 
-def _english(text: str) -> Iterator[Number]:
+def _english(text: str) -> Iterator[tuple[str, bool]]:
     for hour, minute, half, part, plain_hour, plain_minute in _EN_TIME.findall(text):
         is_afternoon = half == "p" or part in ("afternoon", "evening")
         yield _time(is_afternoon, Decimal(hour or plain_hour), Decimal(minute or plain_minute or 0))
@@ -214,7 +209,7 @@ def _english(text: str) -> Iterator[Number]:
             group += n
         elif token != "and" or not group or group % 100:
             if group is not None:
-                yield Number(f"{(total + group).normalize():f}{'%' * (token == '%')}", has_digits)
+                yield f"{(total + group).normalize():f}{'%' * (token == '%')}", has_digits
             total, group, has_digits = Decimal(0), n, False
         has_digits |= token[:1].isdigit()
 
@@ -227,21 +222,17 @@ def _goes_on(group: Decimal, n: Decimal) -> bool:
 # Results.
 
 
-def survival(checked: Sequence[Checked]) -> dict[str, dict[str, list[bool]]]:
-    """Return which sentences are right, by topic and kind."""
-    topics: dict[str, dict[str, list[bool]]] = {}
-    for one in checked:
-        topics.setdefault(one.sentence.topic, {}).setdefault(one.sentence.kind, []).append(one.is_right)
-    return topics
-
-
 def survival_table(checked: Sequence[Checked]) -> list[str]:
     """Return a line for each topic and, behind it, one for each of its kinds."""
-    rows = [["topic", "kind", "sentences", "right", "%"]]
-    for topic, kinds in survival(checked).items():
-        for name, kind, right in ((topic, "", [*chain(*kinds.values())]), *(("", *kind) for kind in kinds.items())):
-            rows.append([name, kind, f"{len(right):,}", f"{sum(right):,}", f"{100 * sum(right) / len(right):.1f}"])
-    return aligned(rows, "llrrr")
+    rights: dict[tuple[str, str], list[bool]] = {}
+    for one in checked:
+        for kind in ("", one.sentence.kind):
+            rights.setdefault((one.sentence.topic, kind), []).append(one.is_right)
+    rows = [
+        ["" if kind else topic, kind, f"{len(right):,}", f"{sum(right):,}", f"{100 * sum(right) / len(right):.1f}"]
+        for (topic, kind), right in rights.items()
+    ]
+    return aligned([["topic", "kind", "sentences", "right", "%"], *rows], "llrrr")
 
 
 def wrong_examples(checked: Sequence[Checked]) -> Iterator[str]:
