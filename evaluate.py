@@ -167,7 +167,7 @@ def check_survival(arguments: Namespace) -> None:
     checked = check(sentences, dict(zip(texts, translations, strict=True)))
     name = folder.resolve().name
     print(f"{name}, {source}-{target}: what survives", *survival_table(checked), "", sep="\n")
-    print("wrong, for example:", *wrong_examples(checked), sep="\n")
+    print("wrong, for example:", *([*wrong_examples(checked)] or ["nothing"]), sep="\n")
     if arguments.json:
         records = [one.sentence._asdict() | {"translation": one.translation, "right": one.is_right} for one in checked]
         write_json(arguments.json, {"run": name, "sentences": records})

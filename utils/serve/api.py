@@ -277,7 +277,8 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
 
         Only where there is something to say, the answer also has `unknown_tokens`, parts of the text that the model
         cannot read, `unknown`, whether a line is left unchanged because all of it is such, `dropped`, addresses on the
-        web and of e-mail that the translation lacks, `far`, whether the model is unsure, and `lost_tags`.
+        web and of e-mail that the translation lacks, `far`, whether the model is unsure, `other_language`, whether the
+        text does not look like the language that `source` says, and `lost_tags`.
         """
         asked = await read(request, LibreTranslateRequest)
         given = [asked.q] if isinstance(asked.q, str) else asked.q
@@ -313,7 +314,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
             raise HTTPException(400, f"beam={asked.beam} is less than n_best={asked.n_best}: give beam={asked.n_best}")
         text = Text(asked.text)
         service.refuse_too_much([text])
-        run, _ = service.choose(asked.text, asked.source, asked.target, asked.run)
+        run, text.detected = service.choose(asked.text, asked.source, asked.target, asked.run)
         text.run = run
         begin = time.perf_counter()
         options = Options(asked.beam, asked.n_best, asked.attention, tag=asked.tag)

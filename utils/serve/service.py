@@ -18,6 +18,7 @@ from utils.search.markup import Markup
 from utils.search.translator import Translation, Translator
 from utils.serve.batcher import Batcher
 from utils.serve.server import Metrics
+from utils.terminal.output import SourceText
 from utils.text.language import Detected, detect
 
 AUTO = "auto"  # in place of a language code: any language
@@ -125,14 +126,15 @@ class Text:
         return [self.text] if self.markup is None else [part.text for part in self.markup.texts]
 
     def remarks(self) -> dict[str, Any]:
-        """Return what the reader of its translation should know, as `Translation.remarks`, and tags that were lost."""
+        """Return what the reader of its translation should know: `Translation.remarks`, and what concerns all of it."""
         of_lines = [line.translation.remarks for line in self.lines] or [Translation([], [], []).remarks]
         said = {name: [of_line[name] for of_line in of_lines] for name in of_lines[0]}
         joined = {
             name: any(each) if isinstance(each[0], bool) else [*dict.fromkeys(chain(*each))]
             for name, each in said.items()
         }
-        return joined | {"lost_tags": sorted(self.markup.lost) if self.markup else []}
+        is_other = bool(self.run and not self.detected and SourceText(self.run.src_lang).notices(self.parts))
+        return joined | {"other_language": is_other, "lost_tags": sorted(self.markup.lost) if self.markup else []}
 
     def translations(self) -> list[str]:
         """Return the best of each line, then the second best where there is one, and so on; of HTML, only the best."""
