@@ -274,7 +274,7 @@ def test_texts_lists_and_lines_keep_their_shape(scribe: Scribe) -> None:
         (["寺a", "", "川b", "橋c"], ["a寺", "", "b川", "c橋"]),
         ([], []),
         ("寺a\r\n\n川b\n", "a寺\n\nb川\n"),
-        ("<script>寺(1)</script>&amp;", "<script>寺(1)</script>&amp;"[::-1]),
+        ("<script>寺は古い(1)</script>&amp;", "<script>寺は古い(1)</script>&amp;"[::-1]),
         ("寺" * LONGEST, "寺" * LONGEST),  # just short enough
     ):
         assert translated([scribe.served()], q) == {"translatedText": expected}
