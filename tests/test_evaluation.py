@@ -1018,6 +1018,7 @@ numbers   | ja | 350万人   |       | 3,500,000
 numbers   | en | in 1910   |       | 1910年（明治43年）、一般に
 negation  | en | He didn’t | He did | 行かなかった。               | 行った。
 negation  | ja | 行かない  | 行く  | He never went.              | He went.
+negation  | en | He may not | He may | 禁じられた。              | 許された。
 capitals  | en | NARA      | Nara  | 奈良                        | 奈良
 addresses | ja | a@b.org へ | a@b.org | Write to a@b.org.
 emoji     | en | Hi 👍🏽     | 👍🏽    | やあ👍🏽

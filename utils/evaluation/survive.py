@@ -122,7 +122,7 @@ def _is_right(sentence: Sentence, translation: str, of_twin: str) -> bool:
 
 
 _DENIES = {
-    "ja": re.compile(r"ない|なかっ|なく|なけれ|ません|(?<!必)(?<!\bま)ず(?=[、。に]|$)|ぬ|ざる|[不未無]"),
+    "ja": re.compile(r"ない|なかっ|なく|なけれ|ません|(?<!必)(?<!\bま)ず(?=[、。に]|$)|ぬ|ざる|[不未無禁]"),
     "en": re.compile(r"n['’]t\b|\b(not?|cannot|never|none|neither|nobody|nothing|without|unable|fail(s|ed)?)\b", re.I),
 }
 _ASKS = {"ja": re.compile(r"(か。?|[？?])$"), "en": re.compile(r"\?$")}
