@@ -1,11 +1,18 @@
 """Score translations: `python evaluate.py run [RUN]`, or another verb; `curves` draws trainings."""
 
+import hashlib
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
+import yaml
+from tqdm import tqdm
+
+from config.data import primary_language
 from config.training import Device
-from utils.command import Namespace, Parser, aligned, run_command
+from const.path import EVERYDAY
+from utils.command import Namespace, Parser, aligned, require_options_at_least, run_command
 from utils.config import TranslationConfig
 from utils.evaluation.metric import TOKENIZERS, Test, sampling_seed
 from utils.evaluation.score import (
@@ -19,7 +26,7 @@ from utils.evaluation.score import (
     tune,
 )
 from utils.file import require_outputs, write_json
-from utils.run import KEPT_WEIGHTS, distinct_names, find_run, read_config
+from utils.run import KEPT_WEIGHTS, WEIGHTS, distinct_names, find_run, read_config
 from utils.terminal.option import MINIMUM_BAYES_RISK, PRECISION
 from utils.text.language import refuse_other_language
 
@@ -41,6 +48,8 @@ def build_parser() -> Parser:
   python evaluate.py heads --picture heads.png                  what each attention head is worth
   python evaluate.py alignments kftt_ja_en --gold align.txt --sources japanese.txt --references english.txt
   python evaluate.py pairs demo                                 who did it, negation, tense, ...: does the demo know?
+  python evaluate.py survive kftt_ja_en                         numbers, negation, addresses, names: what is lost?
+  python evaluate.py everyday kftt_ja_en kftt_en_ja             a page of everyday sentences, to be read
   python evaluate.py file my.en test.en --tgt-lang en --html report.html
   python evaluate.py file my.ja test.ja --tgt-lang ja --sources test.en --json report.json
   python evaluate.py compare test.en before.en after.en --tgt-lang en --test randomization
@@ -138,6 +147,58 @@ def score_pairs(arguments: Namespace) -> None:
         write_json(arguments.json, {"pairs": counts, "chance": CHANCE, "runs": runs})
 
 
+def check_survival(arguments: Namespace) -> None:
+    """Check what must survive in translations of drawn sentences: numbers, negation, addresses, emoji, names, ..."""
+    require_options_at_least(arguments, sentences=1)
+    folder = find_run(arguments.run)
+    data = read_config(folder, TranslationConfig).data
+    source, target = map(primary_language, data.languages)
+    if {source, target} != {"ja", "en"}:
+        raise ValueError(f"{folder} translates {source} to {target}; the sentences are for ja to en, or en to ja")
+    from utils.device import pick_device
+    from utils.evaluation.survive import check, draw, survival_table, wrong_examples
+    from utils.load import load_run
+
+    translator = load_run(folder, pick_device(arguments.device), plain=True).translator()
+    sentences = draw(source, arguments.sentences)
+    texts = [*dict.fromkeys(text for sentence in sentences for text in (sentence.text, sentence.twin))]
+    with tqdm(total=len(texts), desc="translating", unit="sentence", disable=None, leave=False) as bar:
+        translations = [translation.text for translation in translator.translate(texts, bar.update)]
+    checked = check(sentences, dict(zip(texts, translations, strict=True)))
+    name = folder.resolve().name
+    print(f"{name}, {source}-{target}: what survives", *survival_table(checked), "", sep="\n")
+    print("wrong, for example:", *([*wrong_examples(checked)] or ["nothing"]), sep="\n")
+    if arguments.json:
+        records = [one.sentence._asdict() | {"translation": one.translation, "right": one.is_right} for one in checked]
+        write_json(arguments.json, {"run": name, "sentences": records})
+
+
+def print_everyday(arguments: Namespace) -> None:
+    """Print a Markdown page of everyday sentences, translated by each of the runs, to be read by eye."""
+    everyday = yaml.safe_load(EVERYDAY.read_text(encoding="utf-8"))
+    folders = [find_run(run) for run in arguments.runs]
+    directions = [read_config(folder, TranslationConfig).data.languages for folder in folders]
+    for folder, (source, _) in zip(folders, directions, strict=True):
+        if primary_language(source) not in everyday:
+            raise ValueError(f"{folder} reads {source}; the sentences are in {' and '.join(everyday)}")
+    from utils.device import pick_device
+    from utils.load import load_run
+    from utils.terminal.output import notices
+
+    names = [folder.resolve().name for folder in folders]
+    print(f"# Everyday sentences\n\nOf no corpus; `python evaluate.py everyday {' '.join(names)}` printed this page.")
+    for name, folder, (source, target) in zip(names, folders, directions, strict=True):
+        digest = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+        print(f"\n## `{name}` ({source}→{target}), weights {digest[:8]}")
+        topics = {topic: text.split(" / ") for topic, text in everyday[primary_language(source)].items()}
+        translator = load_run(folder, pick_device(arguments.device), plain=True).translator()
+        translations = iter(translator.translate([*chain(*topics.values())]))
+        for topic, sentences in topics.items():
+            print(f"\n### {topic.capitalize()}\n")
+            for sentence, translation in zip(sentences, translations, strict=False):
+                print(f"- {sentence}\n  - **{translation.text}**", *notices(translation).values(), sep="\n  - ")
+
+
 def curves(arguments: Namespace) -> None:
     """Draw loss, dev scores, learning rate and gradient norm of one run, or of several overlaid."""
     if arguments.picture is None:
@@ -166,6 +227,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "baseline": {"type": Path, "help": "translations of the baseline system, or its run's folder"},
     "systems": {"nargs": "+", "type": Path, "help": "those of the other systems, one file or folder each"},
     "--limit": {"type": int, "metavar": "N", "help": "read only the first N sentences"},
+    "--sentences": {"type": int, "metavar": "N", "default": 2000, "help": "number of sentences (default: 2000)"},
     "--device": {"choices": get_args(Device), "default": "auto", "help": "cpu, cuda, or auto: cuda if available"},
     "--tag": {
         "metavar": "TAG",
@@ -212,6 +274,8 @@ VERBS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, Any]]] = {
     "compare": (compare_files, f"references baseline systems --test --samples {_TEXT} {_REPORT} --picture", {}),
     "alignments": (score_alignments, "run --gold --sources --references --layer --device --picture --json", {}),
     "pairs": (score_pairs, "runs --device --picture --json", {}),
+    "everyday": (print_everyday, "runs --device", {}),
+    "survive": (check_survival, "run --sentences --device --json", {}),
     "multi-bleu": (print_multi_bleu, "translations references --plain --force", {}),
     "curves": (curves, "runs --picture", {}),
 }

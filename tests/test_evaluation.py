@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import product
+from hashlib import sha256
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import Mock
@@ -22,13 +23,14 @@ import pytest
 import sacrebleu
 import torch
 import torch.nn.functional as F
+import yaml
 from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor, nn
 
 import evaluate
 from config.data import DataConfig
 from config.search import SearchConfig
-from const.path import PICKLES
+from const.path import EVERYDAY, FIGURE, PICKLES
 from const.token import BOS_ID, EOS_ID, PAD_ID
 from models.bert import BertClassifier, BertForPreTraining
 from models.transformer import Transformer
@@ -57,13 +59,15 @@ from utils.evaluation.metric import (
     sampling_seed,
     with_interval,
 )
+from utils.evaluation.survive import Sentence, check, draw, numbers, survival_table
 from utils.evaluation.validation import class_accuracy, masked_accuracy, pair_accuracy, translation_scores
 from utils.file import read_json, write_lines
 from utils.load import Run, load_run
-from utils.run import CONFIG, KEPT_WEIGHTS, find_run
+from utils.run import CONFIG, KEPT_WEIGHTS, SHIPPED, WEIGHTS, find_run
 from utils.search.forced import attention_weights, attentions, row_entropy, token_log_probs
 from utils.search.translator import Candidate, Translation, Translator
-from utils.text.language import refuse_other_language
+from utils.terminal.output import notices
+from utils.text.language import KANA, refuse_other_language
 from utils.text.tokenizer import TokenizerPair
 from utils.training.checkpoint import WEIGHTS_SUFFIX, step_file, write_weights
 from utils.training.schedule import Rank
@@ -637,6 +641,7 @@ alignments --gold vague --sources words.ja --references words.en | no sentence w
 alignments --gold right --sources words.en --references words.en | words.en is not in ja
 alignments --gold right --sources words.ja --references words.en --layer 3 | --layer 3: the decoder has 2; give 1 to 2
 pairs tiny                                                    | learned corpus=files, ja to en; the pairs are of
+survive tiny --sentences 0                                    | --sentences 0: give 1 or more
 curves folder                                                 | --picture is missing: give the PNG file to write
 curves folder --picture x.png                                 | no log.jsonl in folder
 curves folder/a folder/b/a --picture x.png                    | two runs are named a
@@ -963,3 +968,154 @@ def test_a_run_is_asked_about_pairs_with_its_best_and_its_kept_weights(
     assert ended.out.startswith(f"{folder.name}: asking the weights of 2 validations\n")  # without a terminal
     assert ended.out.splitlines()[3].split() == ["tense", "30", f"{best['tense']:.1f}", "50.0"]
     assert Path("pairs.png").read_bytes().startswith(b"\x89PNG")
+
+
+# survive
+
+READ = """
+ja | 人口は350万人 | 3500000
+ja | 147万5183人、1億2000万円、1.5億 | 1475183 120000000 150000000
+ja | 三百五十万、千二百三、一九一〇、十 | 3500000 1203 1910 10
+ja | 3,500,000 １２３ 147,5183 3500,000 | 3500000 123 147 5183 3500 0
+ja | 約1.5％、12パーセント | 1.5% 12%
+ja | 明治43年（1910年）、昭和元年 | 1910 1910 1926
+ja | 午後3時30分、午前九時半、5時、15:30に3時間 | 15:30 9:30 5:00 15:30 3
+ja | 5月3日の第3回 | 5 3 3
+en | 3.5 million, 120 million yen and 2 billion | 3500000 120000000 2000000000
+en | two hundred, ten thousand; Three Hundred and Fifty-Six Thousand One Hundred and One | 200 10000 356101
+en | a hundred monks and 1 million 475 thousand 183 people | 100 1475183
+en | 1,475,183 and 147,5183 | 1475183 147 5183
+en | 12%, 7.5 percent and 3 per cent of twenty | 12% 7.5% 3% 20
+en | in 1910 two monks, in 1900 5; in the 1920s | 1910 2 1900 5
+en | at 3:30 p.m., 9 AM, 11:05 in the morning or 15:30 | 15:30 9:00 11:05 15:30
+en | the 3rd, the twenty-first of May, the fortieth and the twelfth | 3 21 5 40 12
+"""
+
+
+@pytest.mark.parametrize("row", READ.strip().split("\n"))
+def test_numbers_are_read_by_value_in_all_writings(row: str) -> None:
+    language, text, values = row.split(" | ")
+    assert sorted(numbers(text, language)) == sorted({*values.split()})
+
+
+@pytest.mark.parametrize("language", ["ja", "en"])
+def test_different_sentences_are_drawn_of_each_kind_and_have_what_must_survive(language: str) -> None:
+    sentences = draw(language, 2000)
+    assert len({sentence.text for sentence in sentences}) == 2000
+    assert sentences[:300] == draw(language, 300)
+    assert all(("’" in sentence.kind) == ("’" in sentence.text) for sentence in sentences)
+    assert min(Counter((sentence.topic, sentence.kind) for sentence in sentences).values()) >= 10
+    assert not re.search("[<>|]", "".join(sentence.text + sentence.twin for sentence in sentences))
+    assert all(numbers(s.text, language) for s in sentences if s.topic == "numbers")
+    # each would be right as the translation of a sentence in the other language
+    likewise = [
+        sentence._replace(language="en" if language == "ja" else "ja")
+        for sentence in sentences
+        if sentence.topic in ("negation", "questions", "addresses", "emoji")
+    ]
+    texts = {text: text for sentence in likewise for text in (sentence.text, sentence.twin)}
+    assert [one for one in check(likewise, texts) if not one.is_right] == []
+
+
+RIGHT = """
+numbers   | ja | 350万人   |       | 3.5 million in one of the three towns
+numbers   | ja | 350万人   |       | 3,500,000
+numbers   | en | in 1910   |       | 1910年（明治43年）、一般に
+negation  | en | He didn’t | He did | 行かなかった。               | 行った。
+negation  | ja | 行かない  | 行く  | He never went.              | He went.
+negation  | en | He may not | He may | 禁じられた。              | 許された。
+capitals  | en | NARA      | Nara  | 奈良                        | 奈良
+addresses | ja | a@b.org へ | a@b.org | Write to a@b.org.
+emoji     | en | Hi 👍🏽     | 👍🏽    | やあ👍🏽
+names     | ja | 山田      | Yamada | Taro YAMADA
+questions | en | Why?      |       | なぜか。
+questions | ja | 何か。    |       | What?
+"""
+WRONG = """
+numbers   | ja | 350万人   |       | 35 million
+numbers   | ja | 350万人   |       | 3.5 million of 12
+numbers   | ja | 350万人   |       | 3.5 million of 2
+numbers   | en | 3.5 million |     | 人口
+numbers   | ja | 午後3時   |       | at 3 a.m.
+negation  | en | He didn’t | He did | 必ず、行った。              | 行った。
+negation  | ja | 行かない  | 行く  | He never went.              | He does not go.
+capitals  | en | NARA      | Nara  | 奈良ナ                      | 奈良
+addresses | ja | a@b.org へ | a@b.org | Write to a@b org.
+emoji     | en | Hi 👍🏽     | 👍🏽    | やあ👍
+names     | ja | 山田      | Yamada | Yamamoto
+questions | en | Why?      |       | なぜ
+questions | ja | 何か。    |       | Something.
+no loop   | ja | 寺        |       | the temple of the temple of the temple of the temple
+no loop   | en | a dot     |       | 点.....
+"""
+
+
+@pytest.mark.parametrize("row", [f"{row} | 1" for row in RIGHT.strip().split("\n")] + WRONG.strip().split("\n"))
+def test_what_has_survived_is_checked_exactly(row: str) -> None:
+    topic, language, text, other, *translations = (cell.strip() for cell in row.split("|"))
+    is_right = translations[-1] == "1"
+    twin, kept = (other, ()) if topic in ("negation", "capitals") else (text, (other,))
+    sentence = Sentence(topic, "", language, text, twin, kept)
+    of_twin = translations[1] if twin == other else translations[0]
+    one, again = check([sentence], {twin: of_twin, text: translations[0]})
+    assert (one.is_right, one.translation, one.of_twin) == (is_right, translations[0], of_twin)
+    assert again.sentence.topic == "no loop"
+
+
+def test_a_run_is_checked_for_what_survives(command: Command, folder: Path) -> None:
+    ended = command("survive tiny --sentences 60 --json result.json")
+    assert ended.status == 0, ended.err
+    sentences = draw("ja", 60)
+    texts = [text for sentence in sentences for text in (sentence.text, sentence.twin)]
+    found = load_run(folder, CPU).translator().translate(texts)
+    checked = check(sentences, {text: translation.text for text, translation in zip(texts, found, strict=True)})
+    n_right = sum(one.is_right for one in checked)
+    assert 0 < n_right < len(checked) == 120
+    assert "\n".join([f"{folder.name}, ja-en: what survives", *survival_table(checked), "", "wrong, "]) in ended.out
+    assert "\nnegation: " in ended.out
+    result = read_json(Path("result.json"))
+    assert [record["right"] for record in result["sentences"]] == [one.is_right for one in checked]
+
+
+def test_a_run_of_other_languages_is_not_checked(command: Command, folder: Path) -> None:
+    replace(TranslationConfig.load(folder / CONFIG), data=DataConfig("files", src_lang="de")).save(folder / CONFIG)
+    assert "translates de to en; the sentences are for ja to en, or en to ja" in command("survive tiny").complaint
+    assert "reads de; the sentences are in ja and en" in command("everyday tiny").complaint
+
+
+# everyday
+
+SENTENCES = {
+    language: [sentence for text in topics.values() for sentence in text.split(" / ")]
+    for language, topics in yaml.safe_load(EVERYDAY.read_text(encoding="utf-8")).items()
+}
+
+
+def test_there_are_a_hundred_everyday_sentences_in_each_language() -> None:
+    for language, sentences in SENTENCES.items():
+        assert (len(sentences), len({*sentences})) == (100, 100)
+        assert all(bool(re.search(f"[{KANA}]", sentence)) == (language == "ja") for sentence in sentences)
+
+
+def test_everyday_sentences_are_printed_with_their_translations_and_what_is_to_be_said(
+    command: Command, folder: Path
+) -> None:
+    ended = command("everyday tiny")
+    assert ended.status == 0, ended.err
+    translations = load_run(folder, CPU).translator().translate(SENTENCES["ja"])
+    expected = [
+        [f"- {sentence}", f"  - **{translation.text}**", *(f"  - {notice}" for notice in notices(translation).values())]
+        for sentence, translation in zip(SENTENCES["ja"], translations, strict=True)
+    ]
+    assert [line for line in ended.out.split("\n") if line.lstrip().startswith("-")] == [*chain(*expected)]
+    assert f"## `{folder.name}` (ja→en), weights {sha256((folder / WEIGHTS).read_bytes()).hexdigest()[:8]}" in ended.out
+
+
+@pytest.mark.skipif(not (page := FIGURE / "everyday.md").exists(), reason="there is no page of everyday sentences")
+def test_the_page_of_everyday_sentences_is_of_the_present_weights_and_sentences() -> None:
+    said = page.read_text(encoding="utf-8")
+    for run in SHIPPED:
+        assert sha256((PICKLES / run / WEIGHTS).read_bytes()).hexdigest()[:8] in said, (
+            f"{run} has other weights: renew it"
+        )
+    assert re.findall("^- (.+)", said, re.M) == [*chain(*SENTENCES.values())]

@@ -22,6 +22,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -43,11 +44,13 @@ from utils.load import load_run
 from utils.run import CONFIG, WEIGHTS, create_run, find_run
 from utils.search.forced import attention_weights
 from utils.search.searcher import BeamSearch
+from utils.search.translator import Translation
 from utils.serve import api, server, service
 from utils.serve.api import create_app, page
 from utils.serve.batcher import Batcher
 from utils.serve.server import Server, bind
-from utils.serve.service import Line, Options, ServedRun, Service, translate_lines
+from utils.serve.service import Line, Options, ServedRun, Service, Text, translate_lines
+from utils.terminal.output import notices
 from utils.text.tokenizer import TokenizerPair
 from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
@@ -268,10 +271,10 @@ def refused(answer: httpx.Response, status: int) -> str:
 
 def test_texts_lists_and_lines_keep_their_shape(scribe: Scribe) -> None:
     for q, expected in (
-        (["ab", "", "cd", "ef"], ["ba", "", "dc", "fe"]),
+        (["寺a", "", "川b", "橋c"], ["a寺", "", "b川", "c橋"]),
         ([], []),
-        ("ab\r\n\ncd\n", "ba\n\ndc\n"),
-        ("<script>alert(1)</script>&amp;", "<script>alert(1)</script>&amp;"[::-1]),
+        ("寺a\r\n\n川b\n", "a寺\n\nb川\n"),
+        ("<script>寺は古い(1)</script>&amp;", "<script>寺は古い(1)</script>&amp;"[::-1]),
         ("寺" * LONGEST, "寺" * LONGEST),  # just short enough
     ):
         assert translated([scribe.served()], q) == {"translatedText": expected}
@@ -285,7 +288,7 @@ def test_texts_lists_and_lines_keep_their_shape(scribe: Scribe) -> None:
         ({"files": {"q": (None, "寺、川"), "source": (None, "ja"), "target": (None, "en")}}, "川、寺"),
         ({"content": json.dumps({"q": "寺、川", **JA_EN}).encode()}, "川、寺"),  # of no declared type
         ({"json": {"q": "寺、川", **JA_EN, "api_key": "x", "alternatives": "0"}}, "川、寺"),
-        ({"data": {"q": ["ab", "cd"], **JA_EN}}, ["ba", "dc"]),
+        ({"data": {"q": ["寺a", "川b"], **JA_EN}}, ["a寺", "b川"]),
         ({"data": {"q": LONG, **JA_EN}}, LONG),
         ({"params": {"q": "寺、川", **JA_EN}}, "川、寺"),  # as deep-translator and quart-libretranslate ask
         ({"params": {"q": "寺", **JA_EN}, "json": {"q": "寺、川"}}, "川、寺"),  # the body goes before the query
@@ -382,6 +385,36 @@ def test_what_a_translation_lacks_and_what_the_model_is_unsure_of_is_said() -> N
     }
     answer = translated(runs, [html, "temple", "<p>橋</p>"], format="html", source="auto")
     assert (answer["dropped"], answer["far"]) == ([["https://a.org"], [], []], [False, False, True])
+
+
+def test_what_the_model_cannot_read_is_said_by_the_api_and_to_the_page() -> None:
+    runs, text = [served_run()], f"😀寺\n😂\n{TEXT.src[3]}川鳥😀"
+    answer = translated(runs, [text, TEXT.src[3], "😂"])
+    assert answer["unknown_tokens"] == [["😀", "鳥😀"], [], []]
+    assert answer["unknown"] == [True, False, True]
+    page = {"unknown": True, "unknown_tokens": answer["unknown_tokens"][0]}
+    for asked, remarks in (text, page), ("😂", {"unknown": True}), (TEXT.src[3], {}):
+        assert post(runs, "/api/translate", json={"text": asked}).json()["remarks"] == remarks
+
+
+def test_a_text_that_is_not_in_the_language_named_is_said_to_be_none(scribe: Scribe) -> None:
+    runs = [scribe.served()]
+    assert translated(runs, ["temple", "寺", "1"], source="ja")["other_language"] == [True, False, False]
+    html = "<p>寺</p><p>temple</p>"
+    assert translated(runs, ["<p>temple</p>", html], source="ja", format="html")["other_language"] == [True, False]
+    for text, source, said in ("temple", "ja", {"other_language": True}), ("寺", "auto", {}):
+        assert post(runs, "/api/translate", json={"text": text, "source": source}).json()["remarks"] == said
+
+
+def test_all_that_there_is_to_say_is_said_in_all_languages_of_the_page_and_in_the_terminal() -> None:
+    for name in Text("").remarks():
+        assert name == "lost_tags" or len(re.findall(rf"^    {name}: ", SCRIPT, re.M)) == 2, name
+    for name, remark in Translation([], [], []).remarks.items():
+        said = Mock(spec=Translation, terms=(), remarks={name: [] if isinstance(remark, list) else False})
+        assert not notices(said)
+        said.remarks = {name: ["寺", "{x}", "寺"] if isinstance(remark, list) else True}
+        (notice,) = notices(said).values()
+        assert isinstance(remark, bool) or notice.endswith(" 寺 {x}")
 
 
 RAW = {"content-type": "multipart/form-data; boundary=x; charset=raw_unicode_escape"}
@@ -696,19 +729,19 @@ def test_who_hangs_up_is_not_worked_for(scribe: Scribe) -> None:
                 return await client.post("/translate", json={"q": text, **JA_EN})
 
             with scribe.held_up():
-                first = asyncio.ensure_future(post("ab"))
+                first = asyncio.ensure_future(post("寺a"))
                 assert await asyncio.to_thread(scribe.has_begun.wait, 40)
                 leaving = asyncio.ensure_future(post("gone"))
                 await queued(client, 1)
                 leaving.cancel()
                 await queued(client, 0)
-            assert (await first).json() == {"translatedText": "ba"}
-            assert (await post("cd")).status_code == 200
+            assert (await first).json() == {"translatedText": "a寺"}
+            assert (await post("川b")).status_code == 200
             assert 'status="499"' in (await client.get("/metrics")).text
 
     with serving([scribe.served()], LIMITS) as url:
         asyncio.run(asyncio.wait_for(question(url), 60))
-    assert scribe.calls == [["ab"], ["cd"]]
+    assert scribe.calls == [["寺a"], ["川b"]]
 
 
 def half_a_request(url: str) -> socket.socket:

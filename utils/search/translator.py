@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +79,17 @@ class Translation(NamedTuple):
     def dropped(self) -> list[str]:
         """Numbers, addresses and the like that the text has and the best candidate has not."""
         return [span.text for piece in self.pieces for span in piece.lost]
+
+    @property
+    def remarks(self) -> dict[str, Any]:
+        """What its reader should know, by fields of JSON: a truth value, or words; false or empty where all is well."""
+        return {
+            "unknown": self.unknown,
+            "unknown_tokens": self.unknown_tokens,
+            "far": self.is_far,
+            "wordless": self.wordless,
+            "dropped": self.dropped,
+        }
 
 
 @dataclass(eq=False)

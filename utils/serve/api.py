@@ -275,8 +275,10 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
     async def translate(request: Request) -> JSONResponse:
         """Translate a text, or a list of texts, as in LibreTranslate.
 
-        Only where there is something to say, the answer also has `dropped`, addresses on the web and of e-mail that
-        the translation lacks, `far`, whether the model is unsure, and `lost_tags`.
+        Only where there is something to say, the answer also has `unknown_tokens`, parts of the text that the model
+        cannot read, `unknown`, whether a line is left unchanged because all of it is such, `dropped`, addresses on the
+        web and of e-mail that the translation lacks, `far`, whether the model is unsure, `other_language`, whether the
+        text does not look like the language that `source` says, and `lost_tags`.
         """
         asked = await read(request, LibreTranslateRequest)
         given = [asked.q] if isinstance(asked.q, str) else asked.q
@@ -298,12 +300,9 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
             fields["alternatives"] = [others for _, *others in translations]
         if asked.source.lower() == AUTO:
             fields["detectedLanguage"] = [text.detected and text.detected._asdict() for text in texts]
-        notices: dict[str, list[Any]] = {
-            "lost_tags": [sorted(text.markup.lost) if text.markup else [] for text in texts],
-            "dropped": [[address for line in text.lines for address in line.translation.dropped] for text in texts],
-            "far": [any(line.translation.is_far for line in text.lines) for text in texts],
-        }
-        fields |= {name: values for name, values in notices.items() if any(values)}
+        remarks = [text.remarks() for text in texts]
+        said = {name: [of_text[name] for of_text in remarks] for name in remarks[0]} if remarks else {}
+        fields |= {name: values for name, values in said.items() if any(values)}
         is_list = not isinstance(asked.q, str)
         return JSONResponse({name: values if is_list else values[0] for name, values in fields.items()})
 
@@ -315,14 +314,15 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
             raise HTTPException(400, f"beam={asked.beam} is less than n_best={asked.n_best}: give beam={asked.n_best}")
         text = Text(asked.text)
         service.refuse_too_much([text])
-        run, _ = service.choose(asked.text, asked.source, asked.target, asked.run)
+        run, text.detected = service.choose(asked.text, asked.source, asked.target, asked.run)
         text.run = run
         begin = time.perf_counter()
         options = Options(asked.beam, asked.n_best, asked.attention, tag=asked.tag)
         await while_awaited(request, service.translate([text], options), limits.timeout_s)
         seconds = round(time.perf_counter() - begin, _DIGITS)
         fields = {"run": run.name, "source": run.src_lang, "target": run.tgt_lang, "seconds": seconds}
-        return JSONResponse(fields | {"sentences": list(_sentence_fields(text.lines))})
+        remarks = {name: remark for name, remark in text.remarks().items() if remark}
+        return JSONResponse(fields | {"remarks": remarks, "sentences": list(_sentence_fields(text.lines))})
 
 
 def _language(code: str) -> dict[str, Any]:
@@ -340,8 +340,6 @@ def _sentence_fields(lines: Sequence[Line]) -> Iterator[dict[str, Any]]:
                 "gap": piece.gap + "\n" * (is_last and number < len(lines)),
                 "known": bool(piece.ids) or not has_words(piece.source),
                 "source_tokens": source_tokens[i] if piece.ids else [],
-                "dropped": translation.dropped if is_last else [],
-                "far": translation.is_far,
                 "unknown": [place for place, token in enumerate(piece.ids) if token == UNK_ID],
                 "candidates": [
                     {

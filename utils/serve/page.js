@@ -19,10 +19,11 @@ const WORDS = {
     busy: "The server is busy. Trying again in a moment …",
     slow: "The translation took too long: please shorten the text, or choose a smaller beam.",
     failed: "Something went wrong on the server; see its log.",
-    unknown: "A sentence of unknown characters only is left unchanged.",
-    unread: tokens => `The model does not know: ${tokens}`,
+    unknown: () => "A sentence of unknown characters only is left unchanged.",
+    unknown_tokens: tokens => `The model does not know: ${tokens}`,
+    other_language: () => "The text does not seem to be in the language that was chosen.",
     dropped: what => `The translation does not have ${what}`,
-    far: "The model is unsure: this is far from what it has learned from.",
+    far: () => "The model is unsure: this is far from what it has learned from.",
     seconds: s => s < 1 ? `${Math.round(s * 1000)} ms` : `${s.toFixed(1)} s`,
   },
   ja: {
@@ -43,10 +44,11 @@ const WORDS = {
     busy: "サーバーが混み合っています。少し待ってもう一度たずねます…",
     slow: "翻訳に時間がかかりすぎました。文を短くするか、ビーム幅を狭めてください。",
     failed: "サーバーで問題が起きました。詳しくはサーバーのログをご覧ください。",
-    unknown: "モデルの知らない文字ばかりの文は、そのまま返します。",
-    unread: tokens => `モデルの知らない文字があります：${tokens}`,
+    unknown: () => "モデルの知らない文字ばかりの文は、そのまま返します。",
+    unknown_tokens: tokens => `モデルの知らない文字があります：${tokens}`,
+    other_language: () => "選ばれた言語の文ではないようです。",
     dropped: what => `訳文に入っていません：${what}`,
-    far: "学習した文とかけ離れているため、訳に自信がありません。",
+    far: () => "学習した文とかけ離れているため、訳に自信がありません。",
     seconds: s => s < 1 ? `${Math.round(s * 1000)} ミリ秒` : `${s.toFixed(1)} 秒`,
   },
 };
@@ -223,15 +225,10 @@ function show(answer) {
   shown = answer;
   picked = answer.sentences.map(({ source, candidates }) => Math.max(0, candidates.findIndex(other => other.text === preferred.get(source))));
   at("translation").classList.remove("stale");
-  const unread = new Set(answer.sentences.flatMap(sentence => sentence.unknown.map(i => sentence.source_tokens[i])));
-  const unknown = answer.sentences.some(sentence => !sentence.known);
-  const dropped = answer.sentences.flatMap(sentence => sentence.dropped);
-  const remarks = () => [
-    ...(unread.size ? [words().unread([...unread].join(" "))] : unknown ? [words().unknown] : []),
-    ...(dropped.length ? [words().dropped(dropped.join(" "))] : []),
-    ...(answer.sentences.some(sentence => sentence.far) ? [words().far] : []),
-  ].join(" ");
-  complain(remarks() ? remarks : null);
+  const said = Object.entries(answer.remarks);
+  if (!answer.remarks.unknown && answer.sentences.some(sentence => !sentence.known)) said.push(["unknown", true]);
+  const remarks = () => said.map(([name, remark]) => words()[name]([].concat(remark).join(" "))).join(" ");
+  complain(said.length ? remarks : null);
   at("time").textContent = `${words().seconds(answer.seconds)} · ${answer.run}`;
   at("copy").hidden = false;
   nameSides();

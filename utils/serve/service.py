@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
@@ -17,6 +18,7 @@ from utils.search.markup import Markup
 from utils.search.translator import Translation, Translator
 from utils.serve.batcher import Batcher
 from utils.serve.server import Metrics
+from utils.terminal.output import SourceText
 from utils.text.language import Detected, detect
 
 AUTO = "auto"  # in place of a language code: any language
@@ -122,6 +124,17 @@ class Text:
     def parts(self) -> list[str]:
         """What is to be translated of it."""
         return [self.text] if self.markup is None else [part.text for part in self.markup.texts]
+
+    def remarks(self) -> dict[str, Any]:
+        """Return what the reader of its translation should know: `Translation.remarks`, and what concerns all of it."""
+        of_lines = [line.translation.remarks for line in self.lines] or [Translation([], [], []).remarks]
+        said = {name: [of_line[name] for of_line in of_lines] for name in of_lines[0]}
+        joined = {
+            name: any(each) if isinstance(each[0], bool) else [*dict.fromkeys(chain(*each))]
+            for name, each in said.items()
+        }
+        is_other = bool(self.run and not self.detected and SourceText(self.run.src_lang).notices(self.parts))
+        return joined | {"other_language": is_other, "lost_tags": sorted(self.markup.lost) if self.markup else []}
 
     def translations(self) -> list[str]:
         """Return the best of each line, then the second best where there is one, and so on; of HTML, only the best."""

@@ -25,19 +25,23 @@ _MAX_NOTICES = 10  # of a topic; a large file of another sort of text has one fo
 _UNKNOWN, _TRUNCATED = "tokens not in the vocabulary", "cut off"  # topics of notices
 
 
+# remark on a translation -> topic of the notice, and what it says of the words of the remark
+_NOTICES = {
+    "unknown": ("left unchanged", "no part of it is in the vocabulary; left unchanged"),
+    "unknown_tokens": (_UNKNOWN, "not in the vocabulary, so the model reads <unk>: {}"),
+    "far": ("far", "the model is unsure: this is far from what it has learned from"),
+    "wordless": ("not translated", "the translation has no word of {}"),
+    "dropped": ("numbers, addresses and the like lost", "the translation does not have {}"),
+}
+
+
 def notices(translation: Translation) -> dict[str, str]:
     """Return notices about a translation for its reader, by their topics."""
     said = {}
-    if translation.unknown:
-        said["left unchanged"] = "no part of it is in the vocabulary; left unchanged"
-    elif unknown := translation.unknown_tokens:
-        said[_UNKNOWN] = f"not in the vocabulary, so the model reads <unk>: {' '.join(dict.fromkeys(unknown))}"
-    if translation.is_far:
-        said["far"] = "the model is unsure: this is far from what it has learned from"
-    if wordless := translation.wordless:
-        said["not translated"] = f"the translation has no word of {' '.join(wordless)}"
-    if dropped := translation.dropped:
-        said["addresses lost"] = f"the translation does not have {' '.join(dropped)}"
+    for name, remark in translation.remarks.items():
+        if remark:
+            topic, notice = _NOTICES[name]
+            said[topic] = notice.format(" ".join(dict.fromkeys(remark)) if isinstance(remark, list) else "")
     if lost := [term for term, is_there in translation.terms if not is_there]:
         said["terms missing"] = f"the translation does not have the terms {', '.join(lost)}"
     return said
@@ -146,10 +150,7 @@ class JsonLines(TextLines):
             record: dict[str, Any] = {
                 "source": text,
                 **_candidate(translation.candidates[0]),
-                "unknown": translation.unknown,
-                "unknown_tokens": translation.unknown_tokens,
-                "far": translation.is_far,
-                "dropped": translation.dropped,
+                **translation.remarks,
             }
             if self.options.glossary is not None:
                 record["terms"] = [{"term": term, "appears": is_there} for term, is_there in translation.terms]
