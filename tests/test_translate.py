@@ -278,7 +278,7 @@ def test_n_best_translations_are_a_list_as_moses_writes_it(command: Command, exp
 
 
 def test_json_has_what_is_cheap_and_what_is_asked_for(command: Command, expected: list[str]) -> None:
-    cheap = {"source", "translation", "score", "tokens", "unknown", "unknown_tokens", "far", "dropped"}
+    cheap = {"source", "translation", "score", "tokens", "unknown", "unknown_tokens", "far", "wordless", "dropped"}
     plain = read_json(command("--format", "jsonl", stdin=as_file(LINES).encode()).out)
     assert [(row["source"], row["translation"], set(row)) for row in plain] == [
         (line, text, cheap) for line, text in zip(LINES, expected, strict=True)

@@ -73,7 +73,8 @@ class Translation(NamedTuple):
     @property
     def wordless(self) -> list[str]:
         """The sentences of which the best candidate has no word."""
-        return [piece.source for piece in self.pieces if piece.ids and not has_words(piece.best.text)]
+        translated = [piece for piece in self.pieces if piece.ids and has_words(piece.source)]
+        return [piece.source for piece in translated if not has_words(piece.best.text)]
 
     @property
     def dropped(self) -> list[str]:
