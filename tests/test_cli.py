@@ -123,7 +123,7 @@ translate.py 寺 --attention a.svg                             |          | a.sv
 translate.py 寺 --run x --run y --attention a.png             |          | --attention a.png and 2 runs at once: give one --run
 translate.py '' --attention a.html                            |          | '' has no token: give a sentence
 translate.py 寺 --score MANY --attention a.html               |          | are more than the 48 that
-translate.py 😀 --attention a.html                            |          | no part of '😀' is in the vocabulary
+translate.py 😀 --attention a.html                            |          | no word of '😀' is in the vocabulary
 translate.py --input in.ja --explain a.html                   |          | --explain a.html and no text at once: give one text
 translate.py 寺 橋 --explain a.html                           |          | --explain a.html and 2 texts at once: give one text
 translate.py 寺 --explain a.png                               |          | a.png: give the file the extension .html

@@ -463,7 +463,7 @@ class Echo(NamedTuple):
 
 @settings(max_examples=40)
 @given(
-    texts=st.lists(st.text("京都に古い寺がある。 \u3000😀", max_size=12), max_size=9),
+    texts=st.lists(st.text("京都に古い寺がある。 \u3000龍", max_size=12), max_size=9),
     width=st.integers(1, 3),
     budget=st.sampled_from([1, 30, 8192]),
 )
@@ -474,9 +474,10 @@ def test_any_list_of_texts_keeps_its_order_and_each_is_told_of_once(texts: list[
     for text, translation in zip(texts, found, strict=True):
         ids = [i if i != UNK_ID else WORD for piece in translation.pieces for i in piece.ids]
         assert translation.candidates[0].tokens == tokenizers().tgt.tokens(ids)
-        assert "".join("".join(piece.source for piece in translation.pieces).split()) == "".join(text.split())
-        assert translation.unknown == (bool(text.strip()) and not text.replace("😀", "").strip())
-        assert not translation.unknown or "".join(translation.text.split()) == "".join(text.split())
+        sources = "".join(piece.source or piece.gap for piece in translation.pieces)
+        assert "".join(sources.split()) == "".join(text.split())
+        assert translation.unknown == (bool(text.strip()) and not text.replace("龍", "").strip())
+        assert not translation.unknown or translation.text == text
 
 
 @given(st.lists(st.integers(1, 40), max_size=60), st.sampled_from([1, 9]), st.integers(1, 3000))
@@ -535,7 +536,19 @@ def test_line_breaks_stay_and_other_gaps_are_those_of_the_language() -> None:
     ours = translator()
     first, second = (one.text for one in ours.translate(TEXT.src[:2]))
     (found,) = ours.translate([f" {TEXT.src[0]}　{TEXT.src[1]} \r\n\n{TEXT.src[0]}\n"])
-    assert found.text == f"{first} {second} \r\n\n{first}"
+    assert found.text == f" {first} {second} \r\n\n{first}\n"
+
+
+def test_what_stands_around_the_texts_of_a_line_stays_and_is_not_read() -> None:
+    ours, table = inspector(), f"| {TEXT.src[0]}{LINE} |\t1,200 | {TEXT.src[77]} |  \n・{LINE}\n| --- |\r\n"
+    a, b, c = (one.text for one in ours.translator.translate([TEXT.src[0], LINE, TEXT.src[77]]))
+    found, rule, begun = ours.translator.translate([table, "----", f"# {LINE}"], prefixes=["", "", "There"])
+    assert found.text == f"| {a} {b} |\t1,200 | {c} |  \n・{b}\n| --- |\r\n"
+    assert (rule.text, rule.unknown, begun.text[:7]) == ("----", False, "# There")
+    (spans,), words = ours.span_links([table], [found]), ours.words([rule])[0]
+    assert all(table[slice(*source)] in TEXT.src[0] + LINE + TEXT.src[77] for source, _ in spans)
+    assert all(found.text[slice(*span)] in f"{a} {b} {c}" for _, span in spans)
+    assert (words.source, words.target, words.links) == (["----"], ["----"], [(0, 0)])
 
 
 def test_what_the_model_cannot_hold_is_split_at_commas_and_nothing_is_lost() -> None:
@@ -560,15 +573,15 @@ def test_what_is_unknown_stays_where_it_was_and_is_told() -> None:
     ours, progress = translator(), list[int]()
     both, alone, first, last = ours.translate([LINE * 2, LINE, "寺。", TEXT.src[50]], progress.append)
     assert progress == [0, 4]  # a text in two pieces is one
-    (found,) = ours.translate([f"{LINE}😀😀！{TEXT.src[50]}"])
-    assert found.text == f"{alone.text} 😀😀！ {last.text}"
+    (found,) = ours.translate([f"{LINE}龍龍！{TEXT.src[50]}"])
+    assert found.text == f"{alone.text} 龍龍！ {last.text}"
     assert (len(found.pieces), found.unknown, found.unknown_tokens) == (3, False, [])
-    (emoji,) = ours.translate(["😀！" * 30])
-    assert (emoji.text, emoji.unknown) == ("😀！" * 30, True)
+    (unread,) = ours.translate(["龍！" * 30])
+    assert (unread.text, unread.unknown) == ("龍！" * 30, True)
     assert (both.text, first.unknown_tokens) == (f"{alone.text} {alone.text}", [])
-    (partly,) = ours.translate(["😀寺"])
-    assert partly.unknown_tokens == ["😀"]
-    assert "😀" in ours.source_tokens(partly.pieces[0])
+    (partly,) = ours.translate(["龍寺"])
+    assert partly.unknown_tokens == ["龍"]
+    assert "龍" in ours.source_tokens(partly.pieces[0])
 
 
 def test_the_prefix_of_a_long_text_is_that_of_its_first_piece() -> None:
@@ -726,7 +739,7 @@ def test_alternatives_are_the_likeliest_after_the_prefix(k: int) -> None:
 
 
 SEARCH = SearchConfig(beam_size=3, max_ratio=1.0)
-TEXTS = [TEXT.src[0], "", TEXT.src[77], "😀", TEXT.src[0] + TEXT.src[1] + TEXT.src[2], "寺"]
+TEXTS = [TEXT.src[0], "", TEXT.src[77], "龍", TEXT.src[0] + TEXT.src[1] + TEXT.src[2], "寺"]
 
 
 def inspector(models: Sequence[Transformer] | None = None, search: SearchConfig = SEARCH) -> Inspector:
@@ -750,22 +763,22 @@ def test_the_log_probs_of_a_translation_add_up_to_its_score(seeds: list[int]) ->
 
 
 def test_links_and_words_go_on_from_sentence_to_sentence() -> None:
-    ours, texts = inspector(), [TEXT.src[0], "😀 寺！", TEXT.src[77]]
-    first, emoji, last = (ours.translator.translate([text])[0] for text in (texts[0], "😀！", texts[2]))
-    (found,) = ours.translator.translate([texts[0] + "😀！" + texts[2]])
+    ours, texts = inspector(), [TEXT.src[0], "龍 寺！", TEXT.src[77]]
+    first, unread, last = (ours.translator.translate([text])[0] for text in (texts[0], "龍！", texts[2]))
+    (found,) = ours.translator.translate([texts[0] + "龍！" + texts[2]])
     (begin,), (end,), (all_links,) = (ours.alignments([one]) for one in (first, last, found))
     n_source, n_target = len(ours.source_tokens([first])[0]), len(first.candidates[0].tokens)
     assert all_links == begin + [(n_source + i, n_target + j) for i, j in end]
-    before, unchanged, after = ours.words([first, emoji, last])
+    before, unchanged, after = ours.words([first, unread, last])
     (words,) = ours.words([found])
-    assert words.source == [*before.source, "😀！", *after.source]
+    assert words.source == [*before.source, "龍！", *after.source]
     assert words.target == before.target + unchanged.target + after.target
-    assert (unchanged.source, unchanged.links) == (["😀！"], [(0, 0)])
+    assert (unchanged.source, unchanged.links) == (["龍！"], [(0, 0)])
     assert len(words.links) == len(before.links) + 1 + len(after.links)
 
 
 def test_links_of_characters_are_those_of_the_tokens_that_they_make_up() -> None:
-    ours, text = inspector(), f"{TEXT.src[0]} 😀！{TEXT.src[77]}"
+    ours, text = inspector(), f"{TEXT.src[0]} 龍！{TEXT.src[77]}"
     (found,) = ours.translator.translate([text])
     tokens, target, (links,) = ours.source_tokens([found])[0], found.candidates[0].tokens, ours.alignments([found])
     named = [(tokens[i].strip("▁"), target[j].strip("▁")) for i, j in links if tokens[i] != "▁"]

@@ -174,7 +174,7 @@ def test_lines_are_translated_as_the_translator_does_with_the_weights_of_each_ca
     explicit = lively(replace(MODEL, fused=False), len(src), len(tgt))
     for text, line in zip(LINES, lines, strict=True):
         if not text.strip():
-            assert (line.source_tokens, line.attention) == ([], [])
+            assert not any(line.attention)
             continue
         (source,) = src.encode([text])
         assert line.source_tokens == [[*src.tokens(source), EOS]]
@@ -459,7 +459,7 @@ def test_texts_have_the_tag_that_they_are_given_and_others_are_refused(scribe: S
 
 
 def test_the_page_is_told_where_the_model_looked_in_each_sentence(scribe: Scribe) -> None:
-    text = f"{TEXT.src[3]}{TEXT.src[7]}\n\n😀\n"
+    text = f"{TEXT.src[3]}{TEXT.src[7]}\n\n龍\n"
     question = {"text": text, "run": "tiny", "n_best": 3, "attention": True, "beam": 4}
     answer = post([scribe.served(), served_run()], "/api/translate", json=question).json()
     assert (answer["run"], answer["source"], answer["target"]) == ("tiny", "ja", "en")
@@ -468,7 +468,7 @@ def test_the_page_is_told_where_the_model_looked_in_each_sentence(scribe: Scribe
         (TEXT.src[3], " "),
         (TEXT.src[7], "\n"),
         ("", "\n"),
-        ("😀", "\n"),
+        ("龍", "\n"),
         ("", ""),
     ]
     assert [sentence["known"] for sentence in sentences] == [True, True, True, False, True]
@@ -479,7 +479,7 @@ def test_the_page_is_told_where_the_model_looked_in_each_sentence(scribe: Scribe
             sentence["candidates"], line.translation.pieces[i].candidates, line.attention[i], strict=True
         ):
             assert (candidate["text"], candidate["tokens"], candidate["attention"]) == (own.text, own.tokens, weights)
-    assert [sentence["candidates"][0]["text"] for sentence in sentences[2:]] == ["", "😀", ""]
+    assert [sentence["candidates"][0]["text"] for sentence in sentences[2:]] == ["", "龍", ""]
     post([scribe.served()], "/api/translate", json={"text": "寺"})
     assert scribe.options == [Options(None, 1, False)]
 

@@ -17,6 +17,7 @@ from utils.search.glossary import Glossary
 from utils.search.searcher import Request, Sampling, Searcher
 from utils.text.language import ADDRESS, UNSPACED
 from utils.text.sentence import split_long, split_sentences
+from utils.text.structure import split_cells
 from utils.text.tokenizer import TokenizerPair
 
 _MAX_PIECES = 2**20  # no text is split into more
@@ -34,9 +35,9 @@ class Candidate(NamedTuple):
 class Piece(NamedTuple):
     """What is translated at a time: a text, a sentence of it, or a part of a sentence that the model cannot hold."""
 
-    source: str
+    source: str  # empty before a gap at the beginning, such as the marker of a list
     ids: list[int]  # none where the vocabulary has nothing of it: it stays as it is
-    gap: str  # what stands behind its translation: nothing, a space, or the line breaks of the text
+    gap: str  # what stands behind its translation: nothing, a space, or what parts the cells and lines of the text
     candidates: Sequence[Candidate] = ()  # best first; none before it is translated
 
     @property
@@ -63,7 +64,7 @@ class Translation(NamedTuple):
     @property
     def unknown(self) -> bool:
         """Whether nothing of the text is in the vocabulary, so that it is returned unchanged."""
-        return bool(self.pieces) and not any(piece.ids for piece in self.pieces)
+        return any(piece.source for piece in self.pieces) and not any(piece.ids for piece in self.pieces)
 
     @property
     def dropped(self) -> list[str]:
@@ -98,20 +99,21 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         first: int = 0,
     ) -> list[Translation]:
-        """Translate texts; an empty one (or only spaces) stays empty, one of only unknown characters stays as it is.
+        """Translate texts, cell by cell and sentence by sentence, with what `split_cells` finds around them as it is.
 
-        So does a sentence of only unknown characters in a text that is translated sentence by sentence.
+        A text or a sentence of only unknown characters stays as it is, too.
 
         Args:
-            texts: the texts, each a single line.
+            texts: the texts.
             on_progress: called with the number of texts that have just been finished.
             n_best: most candidates per text.
             prefixes: what each translation (of a long text, its first piece) must begin with.
             first: number of the first text, where the texts are part of a longer input; sampling depends on it.
         """
         begun = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
-        encoded = self.tokenizers.src.encode(texts)
-        split = [self._pieces(ids, text) for ids, text in zip(encoded, texts, strict=True)]
+        of_texts = [*map(split_cells, texts)]
+        encoded = iter(self.tokenizers.src.encode([cell.text for cells in of_texts for cell in cells]))
+        split = [[*chain(*(self._pieces(next(encoded), *cell) for cell in cells))] for cells in of_texts]
         owners, requests = list[int](), list[Request]()  # the number of the text of each request
         for text, pieces in enumerate(split):
             for place, piece in enumerate(piece for piece in pieces if piece.ids):
@@ -225,23 +227,22 @@ class Translator:
         tokens = self.tokenizers.src.tokens(ids)
         return any(i != UNK_ID and token.strip("▁").strip() for i, token in zip(ids, tokens, strict=True))
 
-    def _pieces(self, ids: list[int], text: str) -> list[Piece]:
-        """Split a text into sentences, since that is what models learn from, and those that are too long into parts."""
-        if not text.strip() or not self._is_known(ids):
-            return [Piece(text, [], "")] if text.strip() else []
+    def _pieces(self, ids: list[int], text: str, gap: str) -> list[Piece]:
+        """Split a cell into sentences, since that is what models learn from, and those that are too long into parts."""
+        if not self._is_known(ids):
+            return [Piece(text, [], gap)]
         is_split = self.search.by_sentence or len(ids) >= self.window
         whole = [address.span() for address in ADDRESS.finditer(text)] if is_split else []
         whole += self.glossary.places(text) if self.glossary and is_split else []
         sentences = split_sentences(text, whole) if is_split else []
         if len(ids) < self.window and len(sentences) < 2:
-            return [Piece(text, ids, "")]
+            return [Piece(text, ids, gap)]
         pieces, space = [], "" if primary_language(self.tgt_lang) in UNSPACED else " "
-        for sentence, gap in sentences:
+        for sentence, _ in sentences:
             parts = split_long(sentence, self._fits)
             for part, of_part in zip(parts, self.tokenizers.src.encode(parts), strict=True):
                 pieces.append(Piece(part, of_part[: self.window - 1] if self._is_known(of_part) else [], space))
-            pieces[-1] = pieces[-1]._replace(gap=gap if "\n" in gap else space)
-        pieces[-1] = pieces[-1]._replace(gap="")
+        pieces[-1] = pieces[-1]._replace(gap=gap)
         return pieces
 
     def _fits(self, text: str) -> bool:
