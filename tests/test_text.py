@@ -574,7 +574,7 @@ def test_sentences_and_gaps_are_the_text(text: str) -> None:
 
 
 # what is to be translated stands between braces
-LINES = """
+CELLS = """
 ・{はじめに}
 {・・・それから}
 - [x] {done}
@@ -606,7 +606,7 @@ LINES = """
 """
 
 
-@pytest.mark.parametrize("line", LINES.strip("\n").splitlines())
+@pytest.mark.parametrize("line", CELLS.strip("\n").splitlines())
 def test_what_stands_around_the_texts_of_a_line_is_told_apart(line: str) -> None:
     cells = split_cells(re.sub("[{}]", "", line))
     assert "".join(f"{{{text}}}{gap}" if text else gap for text, gap in cells) == line
