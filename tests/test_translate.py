@@ -163,7 +163,7 @@ def test_what_another_command_has_not_finished_is_begun_anew(
         ("--glossary", (), partial(edit, terms, "Uji", "Nara")),
         ("--run", (), partial(edit, run / "config.yaml", "beam_size: 2", "beam_size: 3")),
         ("--input", (), partial(edit, source, TEXT.src[1], LINE)),
-        ("--n-best, --beam", ("--beam", "4", "--n-best", "2"), lambda: None),
+        ("--n-best, --beam", ("--beam", "4", "--n-best", "2"), partial(edit, source, LINE, LINE)),
     ):
         source.write_text(as_file(TEXT.src[:4]), encoding="utf-8")
         terms.write_text("宇治\tUji\n", encoding="utf-8")
