@@ -3,7 +3,7 @@
 import atexit
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from io import BufferedIOBase
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO, cast
 from tqdm import tqdm
 
 from utils.command import Parser, run_command
+from utils.dataset.cache import file_hash
 from utils.dataset.text import decoded_lines, open_text
 from utils.export import EXPORTED
 from utils.file import STDOUT, atomic_file
@@ -20,15 +21,26 @@ from utils.run import find_run, run_reading
 from utils.search.glossary import Glossary, read_terms
 from utils.search.inspection import Inspector
 from utils.terminal.catalog import Catalog
-from utils.terminal.input import Ahead, Conversation, arriving_lines, ask_for_lines, converse, count_lines, paired
+from utils.terminal.input import (
+    Ahead,
+    Conversation,
+    arriving_lines,
+    ask_for_lines,
+    converse,
+    count_lines,
+    lines_after,
+    paired,
+)
 from utils.terminal.option import SHAPED, Options, add_model_options, add_search_options, search_configs
 from utils.terminal.output import Presenter, SourceText
 from utils.terminal.subtitles import Subtitles
+from utils.terminal.unfinished import Unfinished, unfinished
 from utils.text.words import PlainText
 
 if TYPE_CHECKING:
     from utils.load import Run
 
+_NEEDED = ("config", "model", "tokenizer", EXPORTED)  # what the names of the files begin with that translating reads
 LINES_AT_ONCE = 1000  # enough to batch by length, few enough to keep in memory
 
 
@@ -55,8 +67,9 @@ def build_parser() -> Parser:
   python translate.py --input notes.ja --glossary terms.tsv
   python translate.py --input notes.ja --run pickles/ONE --run pickles/OTHER
 
-Lines are translated as they arrive; lines that are already available are translated together. Exit status: 0 on
-success, 2 on a usage or input error, 130 after Ctrl-C.""",
+Lines are translated as they arrive; lines that are already available are translated together. Where the translation
+of a file was stopped, the same command goes on with it. Exit status: 0 on success, 2 on a usage or input error, 130
+after Ctrl-C.""",
     )
     parser.add_argument("texts", nargs="*", default=[], help="texts to translate")
     files = parser.add_argument_group("input and output")
@@ -99,7 +112,7 @@ def main() -> None:
     options = Options.read(build_parser().parse_args())
     stdin = Ahead(cast(BufferedIOBase, sys.stdin.buffer))
     file = taken_apart(options.input)
-    title, inspector, source_text, run = load(options, file, stdin)
+    title, inspector, source_text, folders, run = load(options, file, stdin)
     inspector.translator.minimum_bayes_risk = options.minimum_bayes_risk
     if run is not None and options.attention is not None:
         from utils.visualize.attention import show_attention  # imports Matplotlib, which is slow
@@ -118,10 +131,10 @@ def main() -> None:
         log(title)
     presenter = Presenter(inspector, options, log, source_text)
     if file is None:
-        write_lines(presenter, options, stdin)
+        write_lines(presenter, options, stdin, folders)
     else:
         bar = tqdm(total=len(file.texts), unit="text", disable=None, leave=False)
-        with destination(options.output) as out, bar:
+        with destination(options) as (out, _), bar:
             out.write(presenter.translated_file(file, bar.update))
         presenter.conclude(hint="")
 
@@ -140,6 +153,7 @@ class Loaded(NamedTuple):
     title: str
     inspector: Inspector  # of a `Translator` and its networks
     source_text: SourceText
+    folders: Sequence[Path]  # of the runs
     run: "Run | None" = None  # the first; None: it was exported
 
 
@@ -162,7 +176,7 @@ def load(options: Options, file: Subtitles | Catalog | None, stdin: Ahead) -> Lo
             tag=options.tag,
         )
         title = f"{settings.name}, CTranslate2: {settings.src_lang} → {settings.tgt_lang}"
-        return Loaded(title, inspector, SourceText(settings.src_lang))
+        return Loaded(title, inspector, SourceText(settings.src_lang), folders)
     for folder in folders:
         if (folder / EXPORTED).is_file():
             raise ValueError(f"{folder} was exported for CTranslate2: add --engine ctranslate2")
@@ -184,7 +198,7 @@ def load(options: Options, file: Subtitles | Catalog | None, stdin: Ahead) -> Lo
     title = f"{names}: {own.data.src_lang} → {own.data.tgt_lang}"
     is_tokenized = own.data.is_tokenized and not isinstance(runs[0].tokenizers.src, PlainText)
     inspector = Inspector(translator, [run.model for run in runs])
-    return Loaded(title, inspector, SourceText(own.data.src_lang, is_tokenized), runs[0])
+    return Loaded(title, inspector, SourceText(own.data.src_lang, is_tokenized), folders, runs[0])
 
 
 def beginning(options: Options, file: Subtitles | Catalog | None, stdin: Ahead) -> str:
@@ -201,13 +215,13 @@ def beginning(options: Options, file: Subtitles | Catalog | None, stdin: Ahead) 
         return Ahead(text).beginning()
 
 
-def write_lines(presenter: Presenter, options: Options, stdin: Ahead) -> None:
+def write_lines(presenter: Presenter, options: Options, stdin: Ahead, folders: Sequence[Path]) -> None:
     """Write the requested output for texts, or for the lines of a file or of standard input."""
     texts, score, stopped, is_empty = options.texts, options.score, None, True
     # refuses what is not UTF-8 before anything is written
     files = [] if texts else [Path(path) for path in (options.input, score) if path]
     n_lines = min(filter(None, map(count_lines, files)), default=None)
-    with destination(options.output) as out:
+    with destination(options, folders) as (out, part):
         if options.alternatives:
             lines = presenter.alternatives(texts[0], options.alternatives)
         elif texts and score is not None:
@@ -217,7 +231,8 @@ def write_lines(presenter: Presenter, options: Options, stdin: Ahead) -> None:
         else:
             # a progress bar would run through the lines of a terminal
             bar = tqdm(total=n_lines, unit="line", disable=True if out.isatty() else None, leave=False)
-            lines = of_stream(presenter, options, stdin, bar)
+            bar.update(part.n_lines if part else 0)
+            lines = of_stream(presenter, options, stdin, bar, part)
         try:
             for line in lines:
                 print(line, file=out, flush=True)
@@ -232,7 +247,9 @@ def write_lines(presenter: Presenter, options: Options, stdin: Ahead) -> None:
         raise ValueError(f"{stopped}{kept}") from stopped
 
 
-def of_stream(presenter: Presenter, options: Options, stdin: Ahead, bar: "tqdm[NoReturn]") -> Iterator[str]:
+def of_stream(
+    presenter: Presenter, options: Options, stdin: Ahead, bar: "tqdm[NoReturn]", part: Unfinished | None
+) -> Iterator[str]:
     """Yield the output for the lines of a file or standard input, those already available before waiting for more."""
     path, score = options.input, options.score
     with ExitStack() as stack, bar:
@@ -245,22 +262,31 @@ def of_stream(presenter: Presenter, options: Options, stdin: Ahead, bar: "tqdm[N
         if score is not None:
             given = stack.enter_context(open_text(Path(score)))
             chunks, present = paired(chunks, decoded_lines(given, score), (name, score)), presenter.scores
-        number = 1
-        for chunk in chunks:
+        n_done = part.n_lines if part else 0
+        number = n_done + 1
+        for chunk in lines_after(n_done, chunks):
             yield from present(number, chunk, bar.update)
             number += len(chunk)
+            if part:
+                part.note(chunk)
     if score is not None:
         log(presenter.total())
 
 
 @contextmanager
-def destination(output: Path | None) -> Iterator[TextIO]:
-    """Yield standard output, or a file that appears only once it is complete."""
+def destination(options: Options, folders: Sequence[Path] = ()) -> Iterator[tuple[TextIO, Unfinished | None]]:
+    """Yield standard output, or a file that appears only once it is complete; from a file's lines, it may be begun."""
+    output, source = options.output, options.input
     if output is None or str(output) in STDOUT:
-        yield sys.stdout
-        return
-    with atomic_file(output) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
-        yield file
+        yield sys.stdout, None
+    elif folders and source is not None and source.is_file() and options.score is None:
+        needed = (file for folder in folders for file in sorted(folder.iterdir()) if file.name.startswith(_NEEDED))
+        command = options.affecting_lines() | {"--run": " ".join(map(file_hash, needed))}
+        with unfinished(output, source, command, log) as begun:
+            yield begun
+    else:
+        with atomic_file(output) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
+            yield file, None
 
 
 def log(line: str) -> None:

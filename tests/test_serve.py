@@ -177,7 +177,7 @@ def test_lines_are_translated_as_the_translator_does_with_the_weights_of_each_ca
     explicit = lively(replace(MODEL, fused=False), len(src), len(tgt))
     for text, line in zip(LINES, lines, strict=True):
         if not text.strip():
-            assert (line.source_tokens, line.attention) == ([], [])
+            assert not any(line.attention)
             continue
         (source,) = src.encode([text])
         assert line.source_tokens == [[*src.tokens(source), EOS]]

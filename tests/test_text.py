@@ -31,6 +31,7 @@ from utils.text.language import (
 )
 from utils.text.sampling import BpeSampler, ScoredPiece, UnigramSampler
 from utils.text.sentence import split_long, split_sentences
+from utils.text.structure import split_cells
 from utils.text.tokenizer import (
     SentencePieceTokenizer,
     Tokenizer,
@@ -576,6 +577,53 @@ def test_a_text_is_split_where_its_sentences_end(line: str) -> None:
 @given(st.text(st.sampled_from('寺a。.!?！「」“”"( )（）、\n\r\u2028\t3'), max_size=30))
 def test_sentences_and_gaps_are_the_text(text: str) -> None:
     assert "".join(map("".join, split_sentences(text))) == text.lstrip()
+
+
+# what is to be translated stands between braces
+CELLS = """
+・{はじめに}
+{・・・それから}
+- [x] {done}
+{-5 degrees}
+- {5 temples}
+{−5℃まで下がる}
+> > 1. {He said so.}
+{>= 5 m}
+### (iv) {See a|b.}\u3000
+{#kyoto is a tag}
+{1.5 million}
+2.1. {Fares}
+３．{料金}
+{3. Oktober 1990}
+{2019. It was cold.}
+{A. Smith wrote it.}
+{1、2年前}
+1、{奈良}
+{①と②の間}
+①{宇治（1,200）}
+{○○市の人}
+※2 {要予約}
+\u3000\u3000{むかし} ♪
+| {Uji} | 12 % | {a \\| b} |{川}|
+|:--|--:|
+{p(x | y) and `a | b`} | {Uji}
+9:00\t\t{Uji (old)} \t-\t{b}\t
+*** 12 ±½ ***
+"""
+
+
+@pytest.mark.parametrize("line", CELLS.strip("\n").splitlines())
+def test_what_stands_around_the_texts_of_a_line_is_told_apart(line: str) -> None:
+    cells = split_cells(re.sub("[{}]", "", line))
+    assert "".join(f"{{{text}}}{gap}" if text else gap for text, gap in cells) == line
+
+
+@given(st.text(st.sampled_from("寺a|｜\t\n\r\u2028 ・-#>1.)（(`♪\\"), max_size=30))
+def test_cells_and_gaps_are_the_text(text: str) -> None:
+    cells = split_cells(text)
+    assert "".join(map("".join, cells)) == text
+    assert all(cell == cell.strip() and (cell or not place) for place, (cell, _) in enumerate(cells))
+    assert not {*"寺a"} & {*"".join(gap for _, gap in cells)}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -26,14 +26,16 @@ from tests.samples import page_data
 from tests.tiny import TEXT, Outcome, outcome, run, tagged_tokenizers, tokenizers, translating
 from utils.command import option_of
 from utils.config import TranslationConfig
+from utils.file import locked
 from utils.load import load_run
 from utils.run import WEIGHTS, find_run, run_reading
 from utils.search.inspection import Inspector
 from utils.search.searcher import BeamSearch, Sampling
 from utils.search.translator import Translator
 from utils.terminal.catalog import Catalog
-from utils.terminal.input import Ahead, Conversation, arriving_lines, count_lines, kept_history, paired
+from utils.terminal.input import Ahead, Conversation, arriving_lines, count_lines, kept_history, lines_after, paired
 from utils.terminal.option import SEARCH, Options, search_configs
+from utils.terminal.output import Presenter
 from utils.terminal.subtitles import Subtitles
 from utils.text.words import WordPair, Words
 
@@ -110,6 +112,75 @@ def test_a_line_is_handed_on_while_the_next_one_is_waited_for(folder: Path, expe
     assert program.returncode == 0
 
 
+@pytest.mark.parametrize("words", [(), ("--sample", "--seed", "3"), ("--format", "jsonl"), ("--n-best", "2")])
+def test_a_file_that_was_not_finished_is_gone_on_with(
+    words: tuple[str, ...], command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out, part = (tmp_path / name for name in ("in.ja", "out.en", "out.en.part"))
+    source.write_text(as_file([*TEXT.src[:6], LONG]), encoding="utf-8")
+    translate_all, numbers = Presenter.translations, list[int]()
+
+    def stopped(self: Presenter, first: int, *rest: Any) -> Iterator[str]:
+        numbers.append(first)
+        if len(numbers) in (3, 5):
+            raise KeyboardInterrupt
+        return translate_all(self, first, *rest)
+
+    asked = "--input", source, "--output", out, *words
+    expected = command("--input", source, *words).out
+    monkeypatch.setattr(Presenter, "translations", stopped)
+    found = command(*asked)
+    assert (found.status, found.out, out.exists()) == (130, "", False)
+    assert f"{part} has the first 4 lines: the same command goes on from there" in found.err
+    begun = part.read_text(encoding="utf-8")
+    assert expected.startswith(begun)
+    part.write_text(f"{begun}{'half a line' * 99}", encoding="utf-8")  # as a process that is killed leaves it
+    for first in (5, 7):
+        assert f"going on from line {first}: the lines before it are in {part}\n" in command(*asked).err
+    assert numbers == [1, 3, 5, 5, 7, 7]
+    assert out.read_bytes().decode() == expected
+    assert {*tmp_path.iterdir()} == {source, out}
+
+
+def test_what_another_command_has_not_finished_is_begun_anew(
+    command: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, source, out, part = (tmp_path / name for name in ("run", "in.ja", "out.en", "out.en.part"))
+    shutil.copytree(folder, run)
+    terms = tmp_path / "terms.tsv"
+    translate_all = Presenter.translations
+
+    def stopped(self: Presenter, first: int, *rest: Any) -> Iterator[str]:
+        if first > 2:
+            raise KeyboardInterrupt
+        return translate_all(self, first, *rest)
+
+    def edit(file: Path, old: str, new: str) -> None:
+        file.write_text(file.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+
+    asked = "--run", run, "--input", source, "--output", out, "--glossary", terms
+    for option, more, change in (
+        ("--glossary", (), partial(edit, terms, "Uji", "Nara")),
+        ("--run", (), partial(edit, run / "config.yaml", "beam_size: 2", "beam_size: 3")),
+        ("--input", (), partial(edit, source, TEXT.src[1], LINE)),
+        ("--n-best, --beam", ("--beam", "4", "--n-best", "2"), partial(edit, source, LINE, LINE)),
+    ):
+        source.write_text(as_file(TEXT.src[:4]), encoding="utf-8")
+        terms.write_text("宇治\tUji\n", encoding="utf-8")
+        with monkeypatch.context() as patch:
+            patch.setattr(Presenter, "translations", stopped)
+            assert command(*asked).status == 130
+        change()
+        assert f"{part} was written with another {option}: beginning anew\n" in command(*asked, *more).err
+        without_output = [word for word in (*asked, *more) if word not in ("--output", out)]
+        assert out.read_bytes().decode() == command(*without_output).out
+    with locked(part):
+        assert f"another process writes {part}: wait for its end" in command(*asked).complaint
+    part.unlink()
+    assert "outside the vocabulary" in command(*asked[:-2], "--prefix", "龍").complaint
+    assert not part.exists()
+
+
 def test_of_very_many_lines_few_are_held() -> None:
     lines, n_done = BytesIO(b"a\n" * 1_000_000), 0
     for chunk in arriving_lines(lines, "a", 1000):
@@ -117,6 +188,11 @@ def test_of_very_many_lines_few_are_held() -> None:
         assert lines.tell() // 2 - n_done < 200_000
         n_done += len(chunk)
     assert n_done == 1_000_000
+
+
+@pytest.mark.parametrize(("n", "rest"), [(0, ["ab", "c"]), (1, ["b", "c"]), (2, ["c"]), (3, []), (4, [])])
+def test_the_lines_after_those_that_are_done_are_left(n: int, rest: list[str]) -> None:
+    assert ["".join(chunk) for chunk in lines_after(n, [["a", "b"], ["c"]])] == rest
 
 
 @pytest.mark.parametrize("n_bytes", [1, 2**18])
@@ -288,7 +364,7 @@ def test_json_has_what_is_cheap_and_what_is_asked_for(command: Command, expected
     for row, text in zip(rich, expected, strict=True):
         assert set(row) == cheap | {"n_best", "log_probs", "source_tokens", "alignment"}
         assert row["n_best"][0] == {key: row[key] for key in ("translation", "score", "tokens")}
-        if text:
+        if text.strip():
             length = len(row["tokens"]) + 1
             assert (row["translation"], len(row["n_best"])) == (text, 2)
             assert sum(row["log_probs"]) / SearchConfig().penalty(length) == pytest.approx(row["score"], abs=0.01)
@@ -349,6 +425,17 @@ def test_words_and_their_links_are_lines(command: Command, expected: list[str]) 
     pairs = [tuple(map(int, link.split("-"))) for link in links]
     assert len(source) > max(s for s, _ in pairs)
     assert {t for _, t in pairs} == {*range(len(target))}
+
+
+def test_only_what_is_translated_is_a_sentence(command: Command, tmp_path: Path) -> None:
+    """And not what stands around it."""
+    row = f"・{LINE}\t---"
+    (record,) = read_json(command(row, "--format", "jsonl").out)
+    assert (record["translation"], "sentences" in record) == (f"・{command(LINE).out[:-1]}\t---", False)
+    (record,) = read_json(command(f"{row}\t{LINE}", "--format", "jsonl").out)
+    assert [sentence["source"] for sentence in record["sentences"]] == [LINE, LINE]
+    assert command(row, "--attention", tmp_path / "a.html").status == 0
+    assert "'===' has no word that is in the vocabulary" in command("===", "--attention", tmp_path / "a.html").complaint
 
 
 def test_the_translation_whose_attention_is_drawn_is_the_one_that_is_asked_for(

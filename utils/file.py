@@ -31,7 +31,8 @@ def draft_suffix() -> str:
     return f".{_HOST}@{os.getpid()}.part"
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until what was written to a file, or into a folder, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -82,11 +83,12 @@ def require_writable(folder: Path, remedy: str) -> None:
 
 
 @contextmanager
-def atomic_file(path: Path, size: int | None = None) -> Iterator[Path]:
+def atomic_file(path: Path, size: int | None = None, draft: Path | None = None) -> Iterator[Path]:
     """Yield a name to write to; what was written there replaces `path` if the block succeeds.
 
     The permissions of an existing file are kept; a link still points to the same place. `size` is the number of bytes
     of the complete file, if known, for the message where the disk is full. Standard output gets it when it is complete.
+    `draft` is the name, in the same folder; what was written there stays if the block fails.
     """
     if str(path) in STDOUT:
         with tempfile.TemporaryDirectory() as folder:
@@ -97,18 +99,19 @@ def atomic_file(path: Path, size: int | None = None) -> Iterator[Path]:
     require_outputs({"output": path})
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}{draft_suffix()}")
+    is_kept, draft = draft is not None, draft or path.with_name(f".{path.name}{draft_suffix()}")
     try:
         yield draft
         if path.exists():
             shutil.copymode(path, draft)
-        _sync(draft)
+        sync(draft)
         draft.replace(path)
-        _sync(path.parent)
+        sync(path.parent)
     except OSError as error:
         if error.errno not in FULL:
             raise
-        written = draft.stat().st_blocks * 512 if draft.exists() else 0  # free soon, for the draft will be removed
+        is_there = draft.exists() and not is_kept
+        written = draft.stat().st_blocks * 512 if is_there else 0  # free soon, for the draft will be removed
         free = shutil.disk_usage(path.parent).free + written
         need = f"more than {written / 2**20:.2f}" if size is None else f"{size / 2**20:.2f}"
         raise OSError(
@@ -116,7 +119,8 @@ def atomic_file(path: Path, size: int | None = None) -> Iterator[Path]:
             f"are free in {path.parent}: make room there, or raise the limit; files written earlier are intact"
         ) from error
     finally:
-        draft.unlink(missing_ok=True)
+        if not is_kept:
+            draft.unlink(missing_ok=True)
 
 
 @cache
@@ -226,12 +230,12 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         yield draft
         draft.chmod(0o755)  # mkdtemp makes it unreadable to other users
         for file in (*draft.rglob("*"), draft):
-            _sync(file)
+            sync(file)
         try:
             draft.rename(path)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -142,7 +142,7 @@ class Inspector:
                     target = piece.best.ids, piece.best.tokens
                     part = join_words(source, target, [(i - n_tags, j) for i, j in links], self._whole_words)
                 else:
-                    words = piece.source.split()
+                    words = (piece.source or piece.gap).split()
                     part = WordAlignment(words, words, [(i, i) for i in range(len(words))])
                 n_source, n_target = len(whole.source), len(whole.target)
                 whole.links.extend((n_source + i, n_target + j) for i, j in part.links)

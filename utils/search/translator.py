@@ -20,6 +20,7 @@ from utils.text.capitals import is_in_capitals, usual_case
 from utils.text.language import SCRIPTS, UNSPACED, has_words
 from utils.text.protected import LEARNED, WORDS, Masked, Span, StandIns, lost, masked, spans, written
 from utils.text.sentence import split_long, split_sentences
+from utils.text.structure import split_cells
 from utils.text.tokenizer import TokenizerPair
 
 _MAX_PIECES = 2**20  # no text is split into more
@@ -37,9 +38,9 @@ class Candidate(NamedTuple):
 class Piece(NamedTuple):
     """What is translated at a time: a text, a sentence of it, or a part of a sentence that the model cannot hold."""
 
-    source: str
+    source: str  # empty before a gap at the beginning, such as the marker of a list
     ids: list[int]  # none where it has no word, or the vocabulary has nothing of it: it stays as it is
-    gap: str  # what stands behind its translation: nothing, a space, or the line breaks of the text
+    gap: str  # what stands behind its translation: nothing, a space, or what parts the cells and lines of the text
     candidates: Sequence[Candidate] = ()  # best first; none before it is translated
     masked: Masked = Masked("")  # what the ids are of
     lost: Sequence[Span] = ()  # of the best candidate
@@ -120,23 +121,23 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         first: int = 0,
     ) -> list[Translation]:
-        """Translate texts; an empty one (or only spaces) stays empty, one without known letters or digits as it is.
+        """Translate texts, cell by cell and sentence by sentence, with what `split_cells` finds around them as it is.
 
-        So does a sentence without them in a text that is translated sentence by sentence. Where the best translation
-        of others is empty or of signs alone, the best longer one with words takes its place, if there is one. Sentences
-        in capitals are read as those are usually written; their translations are in capitals.
+        A text or a sentence without known letters or digits stays as it is, too. Where the best translation of others
+        is empty or of signs alone, the best longer one with words takes its place, if there is one. Sentences in
+        capitals are read as those are usually written; their translations are in capitals.
 
         Args:
-            texts: the texts, each a single line.
+            texts: the texts.
             on_progress: called with the number of texts that have just been finished.
             n_best: most candidates per text.
             prefixes: what each translation (of a long text, its first piece) must begin with.
             first: number of the first text, where the texts are part of a longer input; sampling depends on it.
         """
         begun = self._encode_prefixes(prefixes) if prefixes is not None else [[] for _ in texts]
-        whole = [self._masked(text) for text in texts]
-        encoded = self.tokenizers.src.encode([text.text for text in whole])
-        split = [self._pieces(*of_text) for of_text in zip(encoded, whole, texts, strict=True)]
+        of_texts = [[(self._masked(cell.text), *cell) for cell in split_cells(text)] for text in texts]
+        encoded = iter(self.tokenizers.src.encode([whole.text for cells in of_texts for whole, *_ in cells]))
+        split = [[*chain(*(self._pieces(next(encoded), *cell) for cell in cells))] for cells in of_texts]
         owners, pieces, requests = list[int](), list[Piece](), list[Request]()  # owner: the number of the text
         for text, of_text in enumerate(split):
             for place, piece in enumerate(piece for piece in of_text if piece.ids):
@@ -323,26 +324,25 @@ class Translator:
             return found._replace(text=usual_case(found.text, self.tokenizers.src.encode), in_capitals=True)
         return found
 
-    def _pieces(self, ids: list[int], whole: Masked, text: str) -> list[Piece]:
-        """Split a text into sentences, since that is what models learn from, and those that are too long into parts."""
-        if not text.strip() or not self._is_known(ids, text):
-            return [Piece(text, [], "")] if text.strip() else []
+    def _pieces(self, ids: list[int], whole: Masked, text: str, gap: str) -> list[Piece]:
+        """Split a cell into sentences, since that is what models learn from, and those that are too long into parts."""
+        if not self._is_known(ids, text):
+            return [Piece(text, [], gap)]
         is_split = self.search.by_sentence or len(ids) >= self.window
         kept = [(span.begin, span.end) for span in spans(text, self.src_lang)] if is_split and self.src_lang else []
         kept += self.glossary.places(text) if self.glossary and is_split else []
         sentences = split_sentences(text, kept) if is_split else []
         if len(ids) < self.window and len(sentences) < 2:
-            return [Piece(text, ids, "", masked=whole)]
+            return [Piece(text, ids, gap, masked=whole)]
         pieces, space = [], "" if primary_language(self.tgt_lang) in UNSPACED else " "
-        for sentence, gap in sentences:
+        for sentence, _ in sentences:
             parts = split_long(sentence, self._fits)
             of_parts = [self._masked(part, in_capitals=whole.in_capitals) for part in parts]
             encoded = self.tokenizers.src.encode([part.text for part in of_parts])
-            for part, of_part, ids in zip(parts, of_parts, encoded, strict=True):
-                known = ids[: self.window - 1] if self._is_known(ids, part) else []
+            for part, of_part, of_ids in zip(parts, of_parts, encoded, strict=True):
+                known = of_ids[: self.window - 1] if self._is_known(of_ids, part) else []
                 pieces.append(Piece(part, known, space, masked=of_part))
-            pieces[-1] = pieces[-1]._replace(gap=gap if "\n" in gap else space)
-        pieces[-1] = pieces[-1]._replace(gap="")
+        pieces[-1] = pieces[-1]._replace(gap=gap)
         return pieces
 
     def _fits(self, text: str) -> bool:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from io import BufferedIOBase
 from pathlib import Path
+from typing import TypeVar
 
 from config.reader import Scalar, fields_of, read_value
 from utils.dataset.text import decoded_lines, open_text
@@ -18,6 +19,7 @@ from utils.terminal.option import SEARCH, ConfigT
 from utils.terminal.output import notices
 from utils.text.language import count_letters
 
+X = TypeVar("X")
 _MAX_BYTES = 2**18  # read at a time, and most that is looked at for letters
 _ASCII = "ANSI_X3.4-1968"  # what the locale C calls it
 
@@ -81,6 +83,14 @@ def count_lines(path: Path) -> int | None:
         return None
     with open_text(path) as file:
         return sum(1 for _ in decoded_lines(file, str(path)))
+
+
+def lines_after(n: int, chunks: Iterable[list[X]]) -> Iterator[list[X]]:
+    """Yield chunks without the first n lines of all."""
+    for chunk in chunks:
+        if rest := chunk[n:]:
+            yield rest
+        n -= min(n, len(chunk))
 
 
 def paired(

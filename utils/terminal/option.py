@@ -12,6 +12,7 @@ from config.reader import fields_of, texts_of
 from config.search import SamplingConfig, SearchConfig
 from config.training import Device, InferencePrecision
 from utils.command import Namespace, Parser, option_of, require_options_at_least
+from utils.dataset.cache import file_hash
 from utils.dataset.formats import suffix_of
 from utils.dataset.text import require_text
 from utils.file import require_outputs
@@ -129,6 +130,13 @@ class Options:
         arguments.prefix = arguments.prefix or ""
         arguments.settings = {option: arguments[option] for option in (*SEARCH, *SAMPLING)}
         return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+
+    def affecting_lines(self) -> dict[str, str]:
+        """Return what the output for a line depends on besides the runs, by option: values, or the hash of a file."""
+        given = {option_of(name): value for name, value in {**vars(self), **self.settings}.items()}
+        for elsewhere in ("--input", "--output", "--run", "--settings"):
+            del given[elsewhere]
+        return {option: file_hash(x) if isinstance(x, Path) else str(x) for option, x in given.items()}
 
 
 def search_configs(own: SearchConfig, options: Options) -> tuple[SearchConfig, SamplingConfig | None]:

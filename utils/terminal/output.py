@@ -156,10 +156,9 @@ class JsonLines(TextLines):
                 record["terms"] = [{"term": term, "appears": is_there} for term, is_there in translation.terms]
             if self.options.n_best > 1:
                 record["n_best"] = [*map(_candidate, translation.candidates)]
-            if len(translation.pieces) > 1:
+            if len(sentences := [piece for piece in translation.pieces if piece.source]) > 1:
                 record["sentences"] = [
-                    {"source": piece.source, "candidates": [*map(_candidate, piece.candidates)]}
-                    for piece in translation.pieces
+                    {"source": piece.source, "candidates": [*map(_candidate, piece.candidates)]} for piece in sentences
                 ]
             records.append(record)
         if self.options.log_probs:

@@ -26,7 +26,7 @@ _BEFORE_NUMBER = re.compile(
     "(?i:nos?|nr|vol|div|figs?|eq|sec|ch|art|pp?|jan|feb|mar|apr|june?|july?|aug|sept?|oct|nov|dec)"
 )
 _COMPANY = re.compile(r"(?i:mfg|co|corp|inc|ltd|bros|dept|univ|jr|sr|ed|trans)")  # or a name goes on: Mfg. Co., Ltd.
-_ORDINAL = re.compile(r"\s+(?:Jan|Feb|März|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez|Jahrhundert)")
+ORDINAL = re.compile(r"\s+(?:Jan|Feb|März|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez|Jahrhundert)")
 # after an abbreviation such as U.S. or a.m., one of these begins a sentence; other words go on with it
 _STARTER = re.compile(r"\s+(?:The|A|An|He|She|It|They|We|You|I|This|That|These|In|On|At|But|And|However|There|When)\b")
 
@@ -143,7 +143,7 @@ def _is_end(text: str, begin: int, mark: int, after: int) -> bool:
 def _is_abbreviation(before: str, rest: str) -> bool:
     word = re.findall(r"\A[\w.]*", before[::-1])[0][::-1]  # backwards: forwards, each start would be tried to its end
     if word.isdigit():
-        return word == before.strip() or bool(_ORDINAL.match(rest))  # 1. at the beginning; 3. Oktober
+        return word == before.strip() or bool(ORDINAL.match(rest))  # 1. at the beginning; 3. Oktober
     if _TITLE.fullmatch(word):
         return True
     if _BEFORE_NUMBER.fullmatch(word):

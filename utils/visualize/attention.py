@@ -196,13 +196,14 @@ def translated_at_once(
     run: Run, translator: Translator, text: str, prefix: str = ""
 ) -> tuple[list[int], list[int], str]:
     """Return the ids of a text and of its best translation, and that translation; refuse a text of several pieces."""
-    source = _ids(run.tokenizers.src, text, run.window, "reads at a time", "sentence")
+    _ids(run.tokenizers.src, text, run.window, "reads at a time", "sentence")
     (translation,) = translator.translate([text], prefixes=[prefix] if prefix else None, first=1)
-    if not any(piece.ids for piece in translation.pieces):
+    sentences = [piece for piece in translation.pieces if piece.source]
+    if not any(piece.ids for piece in sentences):
         raise ValueError(f"{text!r} has no word that is in the vocabulary: give a sentence that the run can read")
-    if len(translation.pieces) > 1:
-        raise ValueError(f"{text!r} is translated in {len(translation.pieces)} sentences: give one of them")
-    return source, translation.candidates[0].ids, translation.text
+    if len(sentences) > 1:
+        raise ValueError(f"{text!r} is translated in {len(sentences)} sentences: give one of them")
+    return sentences[0].ids, translation.candidates[0].ids, translation.text
 
 
 def _ids(tokenizer: Tokenizer, text: str, max_length: int, does: str, sort: str) -> list[int]:

@@ -1,0 +1,51 @@
+"""What stands around the texts of a line: indents, markers of lists, headings and quotations, borders between cells."""
+
+import re
+from itertools import pairwise
+from typing import NamedTuple
+
+from utils.text.sentence import ORDINAL
+
+# a bar with spaces around it, but not in code or in brackets, as in p(x | y); in a row, which has one at each end, any
+_BORDER = re.compile(r"`[^`\t\n]*`|[(（][^()（）\t\n]*[)）]|(\t|(?<!\S)[|｜](?!\S))")
+_BORDER_IN_ROW, _ROW = re.compile(r"(\t|(?<!\\)[|｜])"), re.compile(r"\s*[|｜].*[|｜]\s*")
+
+_SIGNS = "・･·•‣◦●○◎■□▪▫◆◇▲△▼▽▶▷►★☆※→⇒✓✔✗✘❖♪♫"
+_NUMBERS = (
+    rf"\d{{1,3}}(?:\.\d{{1,3}})*[.．](?![!-~]|{ORDINAL.pattern})",  # not 1.5, nor 3. Oktober
+    r"\d{1,2}、(?![一二三四五六七八九十数])",  # not 2、三日
+    r"(?:\d{1,3}|[A-Za-z])[)）]",
+    r"[(（\[](?:\d{1,3}|[A-Za-z ]|[ivx]{2,4}|[一二三四五六七八九十]{1,3}|[ア-ン])[)）\]]",
+    r"[\u2460-\u24ff\u2776-\u2793\u3251-\u325f\u32b1-\u32bf]",  # ① and the like
+)
+_MARKERS = re.compile(
+    rf"\A(?:\s|※\d+(?=\s)|[{_SIGNS}]+(?=\s)|[{_SIGNS}](?![{_SIGNS}×])"  # ○○市 is a name left out, ・・・ a pause
+    rf"|(?:[-–—－*+]|[#＃]{{1,6}})(?=\s)|(?:[>＞]\s?)+(?![=\d])"
+    rf"|(?:{'|'.join(_NUMBERS)})(?![とのはをがにやも\d,，、〜～-]))*"  # ①と② is a part of a sentence
+)
+
+
+class Cell(NamedTuple):
+    """A text of a line."""
+
+    text: str  # without what stands around it; empty only at the beginning
+    gap: str  # what stands behind it
+
+
+def split_cells(text: str) -> list[Cell]:
+    """Split a text at tabs, bars and line breaks; the cells and their gaps are the text.
+
+    What needs no translation is in the gaps: indents, markers, and cells and lines without letters.
+    """
+    cells = [Cell("", "")]
+    for line in re.findall(r".*\n|.+", text):
+        borders = (_BORDER_IN_ROW if _ROW.fullmatch(line) else _BORDER).finditer(line)
+        places = [0, *(place for border in borders if border[1] for place in border.span(1)), len(line)]
+        for part in (line[begin:end] for begin, end in pairwise(places)):
+            rest = _MARKERS.sub("", part)
+            of_part = rest.rstrip().rstrip("♪♫").rstrip() if any(map(str.isalpha, rest)) else ""
+            head = part.removesuffix(rest) if of_part else part
+            cells[-1] = cells[-1]._replace(gap=cells[-1].gap + head)
+            if of_part:
+                cells.append(Cell(of_part, rest.removeprefix(of_part)))
+    return [cell for cell in cells if any(cell)]
