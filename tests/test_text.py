@@ -585,7 +585,7 @@ He lives on Park Ave. South.
 Es war z. B. Schnee, d. h. Eis.
 Am 3. Mai kam er ca. 1900 an.
 Die Firma zahlte 3 Mio. Euro in der Hauptstr. 5.
-Call No. III.
+John F. Kennedy met J. R. A. Lee in vol. V of No. III.
 He studied art. |He was good.
 No. |It is new.
 He came in 1590. |The castle fell.
