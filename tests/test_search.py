@@ -542,7 +542,7 @@ CASED = WordTokenizer(
     ("text", "sources", "translation"),
     [
         ("THE TEMPLE IN KYOTO", ["The temple in Kyoto"], "THE TEMPLE IN KYOTO"),
-        (" THE TEMPLE IS OLD.\nNHK", ["The temple is old.", "NHK"], "THE TEMPLE IS OLD.\nNHK"),
+        ("THE TEMPLE IS OLD.\nNHK", ["The temple is old.", "NHK"], None),
         ("The temple is old. THE TEMPLE IS NOT OLD.", ["The temple is old.", "The temple is not old."], None),
         ("NHK KYOTO", ["NHK KYOTO"], None),
         ("XXXX YYYY ZZZZ", ["XXXX YYYY ZZZZ"], None),

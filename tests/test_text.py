@@ -563,6 +563,64 @@ Is it (really?) so? |Yes.
 Am 3. Oktober war es kalt. |Dann kam z.B. Schnee.
 On p. 12, see Fig. 3. |Then go on.
 No. |I go. |J. S. Bach wrote it.
+The temple was built ca. 1600 by monks.
+The gate is from c. 1350 and the hall is new.
+It takes approx. 30 minutes on foot.
+See vol. XII of the chronicle.
+The story is in Vol. I, chapter three.
+Mori et al. (1998) measured the pillars.
+Rep. Sato and Sen. Jones visited the shrine.
+Pres. Adams met Maj. Brown near Ft. Worth.
+He played Op. 27 on the piano.
+She lives in Apt. 5 by the river.
+The wall is 30 ft. 6 inches high.
+The hall holds max. 40 guests.
+Stay min. 3 nights in the inn.
+The ticket costs Rs. 500 per person.
+Fr. Brown wrote to Messrs. Hill and Wood.
+It was sold for Fr. 80 in Geneva.
+He was born on Feb. 3 and died on Sept. 9.
+The poet (b. 1644, d. 1694) lived here.
+Write to Bldg. 4 or call Tel. 1234.
+Prof. Ito has a Ph.D. in history.
+Smith vs. Jones was decided.
+Some fruit, e.g. Apples and pears, is sold.
+The shop, i.e. Kato Bros. Store, is old.
+Meet Adm. Togo and Cpl. Hicks.
+She works for Kato Mfg. Co., Ltd. (Osaka).
+He lives on Park Ave. South.
+Es war z. B. Schnee, d. h. Eis.
+Am 3. Mai kam er ca. 1900 an.
+Die Firma zahlte 3 Mio. Euro in der Hauptstr. 5.
+John F. Kennedy met J. R. A. Lee in vol. V of No. III.
+He studied art. |He was good.
+No. |It is new.
+He came in 1590. |The castle fell.
+They left Kyoto. |12 monks stayed.
+He is a sales rep. |She is not.
+The lamp was lit. |It was warm.
+It costs 50 sen. |That is cheap.
+She ate the fig. |It was sweet.
+He took the min. |He added it.
+The wall is 30 ft. |It is old.
+We met at 5 p.m. |The shop was closed.
+He lives in the U.S. |He likes it.
+He works for Kato Ltd. |It is new.
+Smith et al. |The book is old.
+He left the inn. |(He came back.)
+They sell apples, pears, etc. |The shop is new.
+The temple is old. |1600 people live there.
+It is a max. |We know it.
+It was I. |He knows.
+This is vitamin C and D. |We need it.
+He has a Ph.D. |He is proud.
+I met them in May. |They were well.
+Er kam im Jahr 1900. |Dann ging er.
+Das Haus ist alt. |Es ist groß.
+Yes! |The temple is old.
+Well? |He went to Kyoto.
+There are many. |In 1600 he died.
+She sat. |5 men stood.
 """
 
 

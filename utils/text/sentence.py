@@ -19,16 +19,27 @@ _PARTICLE = re.compile(
 _COMMA, _SPACE = re.compile(r"[、，;；:：]|,(?!\d)"), re.compile(r"\s")
 _LETTER = re.compile(r"[^\W\d_]")
 _JAPANESE = re.compile(f"[{KANA}{HAN}]")
-_TITLE = re.compile(
-    r"(?i:mr|mrs|ms|mx|dr|prof|st|mt|gen|gov|hon|lt|col|sgt|capt|rev|mme|mlle|vs|e\.g|i\.e|cf|z\.b|d\.h|bzw|vgl)"
+# Abbreviations, by what follows them where they end no sentence: anything, a number, or a name. Those of KFTT's English
+# are here, as Kiss & Strunk (2006) tell them: words that mostly have a full stop behind them, also within a sentence.
+_ALWAYS = re.compile(
+    r"(?i:mr|mrs|ms|mx|dr|prof|st|mt|gen|gov|hon|lt|col|sgt|capt|rev|mme|mlle|messrs|msgr|vs|e\.?g|i\.e|cf|viz|esp|"
+    r"incl|approx|z\.b|d\.h|bzw|vgl|ggf|evtl|inkl|sog|mio|mrd)|v|"
+    "[Cc]a|Adm|Amb|Brig|Cmdr|Cpl|Emp|Fr|Ft|Lieut|Maj|Mts|Pres|Pt|Pvt|Rep|Sen|Sta|Supt|Ven"
 )
 _BEFORE_NUMBER = re.compile(
-    "(?i:nos?|nr|vol|div|figs?|eq|sec|ch|art|pp?|jan|feb|mar|apr|june?|july?|aug|sept?|oct|nov|dec)"
+    "(?i:nos?|nr|vols?|div|figs?|eq|secs?|ch|art|pp?|op|para|cl|ref|fol|tab|ser|ver|apt|bldg|rm|ste|dist|ext|tel|rs|fr|"
+    r"ft|lb|oz|alt|pop|max|min|al|c|b|d|r|fl|est|pl|pt|bd|kap|abs|abb|geb|\w*str|"
+    "jan|feb|mar|apr|june?|july?|aug|sept?|oct|nov|dec)"
 )
-_COMPANY = re.compile(r"(?i:mfg|co|corp|inc|ltd|bros|dept|univ|jr|sr|ed|trans)")  # or a name goes on: Mfg. Co., Ltd.
+_NUMBER = re.compile(r"\s+[(\[]?(?:\d|[IVXLC]{2,}\b|[VX]\b|I\b(?!['’]|\s+(?!of\b)[a-z]))")
+_BEFORE_NAME = re.compile("(?i:mfg|co|corp|inc|ltd|bros|dept|univ|asst|jr|sr|ed|trans|pref|ave|blvd|rd|bldg|hwy)")
+_INITIALS = re.compile(r"[A-HJ-Z]|(?:[A-Za-z]{1,2}\. ?)+[A-Za-z]")  # J, U.S, Ph.D, z. B
+_LONGEST = 30  # characters of an abbreviation, or of a number
 ORDINAL = re.compile(r"\s+(?:Jan|Feb|März|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez|Jahrhundert)")
 # after an abbreviation such as U.S. or a.m., one of these begins a sentence; other words go on with it
-_STARTER = re.compile(r"\s+(?:The|A|An|He|She|It|They|We|You|I|This|That|These|In|On|At|But|And|However|There|When)\b")
+_STARTER = re.compile(
+    r"\s+(?:The|A|An|He|She|It|They|We|You|I|This|That|These|In|On|At|But|And|However|There|When)\b(?!\.)"
+)
 
 
 class Sentence(NamedTuple):
@@ -141,14 +152,13 @@ def _is_end(text: str, begin: int, mark: int, after: int) -> bool:
 
 
 def _is_abbreviation(before: str, rest: str) -> bool:
-    word = re.findall(r"\A[\w.]*", before[::-1])[0][::-1]  # backwards: forwards, each start would be tried to its end
+    # backwards, and no longer than an abbreviation is: a text may be one word of a million letters
+    word = re.findall(r"\A(?:[A-Za-z](?: \.[A-Za-z]\b){1,3}|[\w.]*)", before[:-_LONGEST:-1])[0][::-1]
     if word.isdigit():
         return word == before.strip() or bool(ORDINAL.match(rest))  # 1. at the beginning; 3. Oktober
-    if _TITLE.fullmatch(word):
+    if _ALWAYS.fullmatch(word) or (len(word) == 1 and re.match(r"\s+[A-Za-z]\.", rest)):
         return True
-    if _BEFORE_NUMBER.fullmatch(word):
-        return bool(re.match(r"\s+\d", rest))
-    if re.fullmatch(r"[A-Z]", word):
-        return word != "I"
-    is_short = re.fullmatch(r"(?:[A-Za-z]\.)+[A-Za-z]", word) or _COMPANY.fullmatch(word)
+    if _BEFORE_NUMBER.fullmatch(word) and _NUMBER.match(rest):
+        return True
+    is_short = _BEFORE_NAME.fullmatch(word) or _INITIALS.fullmatch(word)
     return bool(is_short) and not _STARTER.match(rest)
