@@ -753,7 +753,7 @@ def test_a_run_translates_its_own_text(command: Command, folder: Path, held_out:
 
 def test_what_is_missing_or_could_not_be_translated_is_said(command: Command, home: Path, folder: Path) -> None:
     config = TranslationConfig.load(folder / CONFIG)
-    src = write(home / "d.ja", [TEXT.src[0], "京都に古い寺" * 20, "😀", "😀"])
+    src = write(home / "d.ja", [TEXT.src[0], "京都に古い寺" * 20, "龍", "龍"])
     tgt = write(home / "d.en", TEXT.tgt[:4])
     texts = replace(config.data, dev_src=src, dev_tgt=tgt, test_src=config.data.src, test_tgt=config.data.tgt)
     replace(config, data=replace(texts, src=home / "gone.ja")).save(folder / CONFIG)
