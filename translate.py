@@ -257,7 +257,7 @@ def of_stream(
             ask_for_lines()
         file = stdin if path is None else stack.enter_context(open_text(path))
         name = "standard input" if path is None else str(path)
-        chunks: Iterator[Any] = arriving_lines(file, name, LINES_AT_ONCE)
+        chunks: Iterator[Any] = arriving_lines(file, name, LINES_AT_ONCE, options.keeps_ends)
         present: Callable[..., Iterator[str]] = presenter.translations
         if score is not None:
             given = stack.enter_context(open_text(Path(score)))
@@ -282,8 +282,10 @@ def destination(options: Options, folders: Sequence[Path] = ()) -> Iterator[tupl
     elif folders and source is not None and source.is_file() and options.score is None:
         needed = (file for folder in folders for file in sorted(folder.iterdir()) if file.name.startswith(_NEEDED))
         command = options.affecting_lines() | {"--run": " ".join(map(file_hash, needed))}
-        with unfinished(output, source, command, log) as begun:
-            yield begun
+        with open_text(source) as text:
+            lines = decoded_lines(text, str(source), options.keeps_ends)
+            with unfinished(output, lines, command, log) as begun:
+                yield begun
     else:
         with atomic_file(output) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
             yield file, None

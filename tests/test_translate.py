@@ -83,8 +83,11 @@ def test_a_text_or_a_line_of_standard_input_is_a_line_of_output(command: Command
     assert command(*LINES).out == as_file(expected)
     assert command("--input", "-", stdin=as_file(LINES).encode()).out == as_file(expected)
     assert "out.gz: it would not be compressed: leave out .gz" in command("寺", "--output", "out.gz").complaint
-    for text in (as_file(LINES)[:-1], "\ufeff" + as_file(LINES).replace("\n", "\r\n")):
-        assert command(stdin=text.encode()).out == as_file(expected)
+    assert command(stdin=as_file(LINES)[:-1].encode()).out == as_file(expected)
+    windows, of_windows = ("\ufeff" + as_file(lines).replace("\n", "\r\n") for lines in (LINES, expected))
+    assert command(stdin=windows.encode()).out == of_windows
+    plain, marked = (command("--format", "jsonl", stdin=text.encode()).out for text in (as_file(LINES), windows))
+    assert plain == marked
     assert command(f"{LINES[0]}\n{LINES[2]}", "寺").out == command(f"{LINES[0]} {LINES[2]}", "寺").out
     assert command(stdin="寺\u2028がある\n橋\n".encode()).out.count("\n") == 2
     assert gc.isenabled()  # it paused for imports
@@ -117,7 +120,7 @@ def test_a_file_that_was_not_finished_is_gone_on_with(
     words: tuple[str, ...], command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, out, part = (tmp_path / name for name in ("in.ja", "out.en", "out.en.part"))
-    source.write_text(as_file([*TEXT.src[:6], LONG]), encoding="utf-8")
+    source.write_text("\ufeff" + as_file([*TEXT.src[:6], LONG]), encoding="utf-8", newline="\r\n")
     translate_all, numbers = Presenter.translations, list[int]()
 
     def stopped(self: Presenter, first: int, *rest: Any) -> Iterator[str]:
@@ -132,9 +135,9 @@ def test_a_file_that_was_not_finished_is_gone_on_with(
     found = command(*asked)
     assert (found.status, found.out, out.exists()) == (130, "", False)
     assert f"{part} has the first 4 lines: the same command goes on from there" in found.err
-    begun = part.read_text(encoding="utf-8")
-    assert expected.startswith(begun)
-    part.write_text(f"{begun}{'half a line' * 99}", encoding="utf-8")  # as a process that is killed leaves it
+    begun = part.read_bytes()
+    assert expected.encode().startswith(begun)
+    part.write_bytes(begun + b"half a line" * 99)  # as a process that is killed leaves it
     for first in (5, 7):
         assert f"going on from line {first}: the lines before it are in {part}\n" in command(*asked).err
     assert numbers == [1, 3, 5, 5, 7, 7]

@@ -70,15 +70,16 @@ class ParallelText:
         return ParallelText(self.src[part], self.tgt[part])
 
 
-def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
-    r"""Decode the lines of a binary UTF-8 stream as they come, without a byte order mark, "\n" and Windows' "\r".
+def decoded_lines(file: Iterable[bytes], name: str, as_is: bool = False) -> Iterator[str]:
+    r"""Decode the lines of a binary UTF-8 stream as they come, without "\n", a byte order mark and Windows' "\r".
 
     Only "\n" ends a line. `str.splitlines` also breaks at U+2028, U+0085 and others, which occur inside sentences of
-    real corpora; from there on, every sentence would be paired with its neighbour's translation.
+    real corpora; from there on, every sentence would be paired with its neighbour's translation. `as_is` keeps the mark
+    and "\r".
     """
     for number, line in enumerate(file, start=1):
         if number == 1:
-            line = first = line.removeprefix(codecs.BOM_UTF8)
+            line = first = line if as_is else line.removeprefix(codecs.BOM_UTF8)
         if _ISO_2022_JP in line:
             raise ValueError(f"{name}, line {number} is in ISO-2022-JP: save it as UTF-8")
         try:
@@ -94,7 +95,8 @@ def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
         if number == 1 and not text.endswith("\n") and "\r" in text.rstrip("\r"):
             n_ends = text.count("\r")
             raise ValueError(f"{name} has {n_ends:,} line ends of CR alone, which end no line here: save it with LF")
-        yield text.removesuffix("\n").rstrip("\r")
+        text = text.removesuffix("\n")
+        yield text if as_is else text.rstrip("\r")
 
 
 def require_text(path: Path, option: str = "") -> None:

@@ -24,13 +24,13 @@ _MAX_BYTES = 2**18  # read at a time, and most that is looked at for letters
 _ASCII = "ANSI_X3.4-1968"  # what the locale C calls it
 
 
-def arriving_lines(file: BufferedIOBase, name: str, max_lines: int) -> Iterator[list[str]]:
+def arriving_lines(file: BufferedIOBase, name: str, max_lines: int, as_is: bool = False) -> Iterator[list[str]]:
     r"""Yield the lines of a UTF-8 stream as they arrive: together those that are there at once, up to `max_lines`.
 
-    Only "\n" ends a line. Lines before one that is not UTF-8 come before its error, which names the stream.
+    They are read as by `decoded_lines`. Those before one that is not UTF-8 come before its error.
     """
     ready: deque[bytes] = deque()  # what has been read, but not yet decoded
-    lines = decoded_lines(_lines(file, ready), name)
+    lines = decoded_lines(_lines(file, ready), name, as_is)
     for first in lines:
         chunk = [first]
         try:

@@ -131,6 +131,11 @@ class Options:
         arguments.settings = {option: arguments[option] for option in (*SEARCH, *SAMPLING)}
         return cls(**{field.name: arguments[field.name] for field in fields(cls)})
 
+    @property
+    def keeps_ends(self) -> bool:
+        """Whether lines of output are those of the input but for their texts: a byte order mark and CRLF stay."""
+        return self.format == "text" and self.n_best == 1 and self.score is None
+
     def affecting_lines(self) -> dict[str, str]:
         """Return what the output for a line depends on besides the runs, by option: values, or the hash of a file."""
         given = {option_of(name): value for name, value in {**vars(self), **self.settings}.items()}

@@ -1,14 +1,13 @@
 """A file of translations that is not finished: it is kept beside the place of the finished one, to be gone on with."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from utils.dataset.text import decoded_lines, open_text
 from utils.file import atomic_file, from_here, locked, read_json, sync, write_json
 
 
@@ -27,14 +26,13 @@ class Unfinished:
         """The file that says what the output is for."""
         return self.path.with_name(f"{self.path.name}.json")
 
-    def go_on(self, source: Path, log: Callable[[str], object]) -> None:
+    def go_on(self, lines: Iterable[str], log: Callable[[str], object]) -> None:
         """Go on from what is there, if this command has written it for this input; say so, or why not."""
         if not self.state.is_file():
             return
         begun, read = read_json(self.state), hashlib.sha256()
-        with open_text(source) as file:
-            for line in islice(decoded_lines(file, str(source)), begun["lines"]):
-                read.update(f"{line}\n".encode())
+        for line in islice(lines, begun["lines"]):
+            read.update(f"{line}\n".encode())
         now = {**self.command, "--input": read.hexdigest()}
         if changed := [option for option in now if begun["command"].get(option) != now[option]]:
             log(f"{self.path} was written with another {', '.join(changed)}: beginning anew")
@@ -55,13 +53,13 @@ class Unfinished:
 
 @contextmanager
 def unfinished(
-    output: Path, source: Path, command: Mapping[str, str], log: Callable[[str], object]
+    output: Path, lines: Iterable[str], command: Mapping[str, str], log: Callable[[str], object]
 ) -> Iterator[tuple[TextIO, Unfinished]]:
     """Yield a file to write to, which becomes `output` if the block succeeds, and what it has already; else it stays.
 
     Args:
         output: the file, once it is finished.
-        source: the input, which can be read more than once.
+        lines: of the input, from its beginning.
         command: what the output depends on besides the input, by option.
         log: called with what is to be said.
     """
@@ -69,7 +67,7 @@ def unfinished(
     part = Unfinished(from_here(output.with_name(f"{output.name}.part")), command)
     taken = f"another process writes {part.path}: wait for its end, or give another --output"
     with atomic_file(output, draft=part.path), locked(part.path, taken):
-        part.go_on(source, log)
+        part.go_on(lines, log)
         if not part.n_lines:
             part.state.unlink(missing_ok=True)
         with part.path.open("r+", encoding="utf-8", newline="\n") as file:

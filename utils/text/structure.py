@@ -19,7 +19,7 @@ _NUMBERS = (
     r"[\u2460-\u24ff\u2776-\u2793\u3251-\u325f\u32b1-\u32bf]",  # ① and the like
 )
 _MARKERS = re.compile(
-    rf"\A(?:\s|※\d+(?=\s)|[{_SIGNS}]+(?=\s)|[{_SIGNS}](?![{_SIGNS}×])"  # ○○市 is a name left out, ・・・ a pause
+    rf"\A(?:[\s\ufeff]|※\d+(?=\s)|[{_SIGNS}]+(?=\s)|[{_SIGNS}](?![{_SIGNS}×])"  # not ○○市, nor ・・・
     rf"|(?:[-–—－*+]|[#＃]{{1,6}})(?=\s)|(?:[>＞]\s?)+(?![=\d])"
     rf"|(?:{'|'.join(_NUMBERS)})(?![とのはをがにやも\d,，、〜～-]))*"  # ①と② is a part of a sentence
 )
