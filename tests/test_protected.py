@@ -39,6 +39,10 @@ JA, EN = [
     ("7千人", "7,000"),
     ("１２３４５番", "12345"),
     ("3.5キロ", "3.5"),
+    ("百四十七人", "147"),
+    ("千百三十八個", "1,138"),
+    ("午後3時30分に", "3:30 p.m."),
+    ("午前10時、", "10 a.m."),
 ], [
     ("The population is 1.2 million.", "120万"),
     ("350 million yen", "3億5000万"),
@@ -50,13 +54,15 @@ JA, EN = [
     ("3.5 km", "3.5"),
     ("12345", "12345"),
     ("1.5 trillion", "1兆5000億"),
+    ("at 2:26 p.m.", "午後2時26分"),
+    ("At 10 AM, we", "午前10時"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "expected"), [*JA, *EN])
 def test_numbers_are_written_as_the_other_language_does(text: str, expected: str) -> None:
     source, target = ("ja", "en") if (text, expected) in JA else ("en", "ja")
-    (number,) = spans(text, source)
+    number = max(spans(text, source), key=lambda span: span.end)
     assert number.is_hard
     assert written(number, target) == expected
     assert lost(text, f"x {expected}!", (source, target)) == []
@@ -67,7 +73,8 @@ def test_numbers_are_written_as_the_other_language_does(text: str, expected: str
     "span",
     ["😀", "https://a.org/b?c=1", "www.kyoto.jp/en", "a.b@c.co.jp", "`git add .`", "{name}", "{{ user }}", "${HOME}",
      "%s", "%(count)d", "%1$s", "<b>", "</b>", "@tanaka_kyoto", "#京都旅行", ":smile:", "README.md", "~/a/b.txt",
-     "/usr/bin/env", "♪", "👨‍👩‍👧", "$20", "€1,200.50", "−5°C", "10²", "2½", "5①", "17:00", "2026-11-29",
+     "/usr/bin/env", "♪", "👨‍👩‍👧", "$20", "€1,200.50", "−5°C", "10²", "2½", "5①", "17:00", "~/.datrc", "src/title.py",
+     "https://ja.example.net/wiki/東京", "2026-11-29",
      "v1.2.3", "075-123-4567", "606-8501"],
 )  # fmt: skip
 def test_what_stays_as_it_is_is_found_in_both_languages(span: str) -> None:
@@ -79,7 +86,8 @@ def test_what_stays_as_it_is_is_found_in_both_languages(span: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["八百屋と三千院、万葉集、百人一首", "数千人が千本通へ", "He has two hundred books.", "the thousand-armed statue",
+    ["八百屋と三千院、万葉集、百人一首、三十三間堂、昭和二十三年", "two and three",
+     "one of them, at 3", "数千人が千本通へ", "He has two hundred books.", "the thousand-armed statue",
      "and/or", "C# e.g. this.", "100%", "50 % of it", "a - b", "A（794年-1185年）"],
 )  # fmt: skip
 def test_what_a_model_translates_itself_is_left_to_it(text: str) -> None:
@@ -94,6 +102,9 @@ def test_numbers_that_models_copy_are_masked_only_where_asked_for() -> None:
     assert [span.text for span in lost("1910年に25人が20歳で", "In 1910, 25 men", ("ja", "en"))] == ["20"]
     assert lost("25 men in 1910", "1910年に二十五人", ("en", "ja")) == []
     assert lost("25人", "twenty-five men", ("ja", "en")) == []
+    assert lost("two hundred men, twelve women", "二百人の男", ("en", "ja")) == []
+    for text in ("two hundred men, twelve women", "7% of it"):
+        assert len(lost(text, "人", ("en", "ja"))) == 1
 
 
 def test_signs_at_the_ends_stay_there_and_each_span_is_to_come_back_once() -> None:
@@ -104,6 +115,8 @@ def test_signs_at_the_ends_stay_there_and_each_span_is_to_come_back_once() -> No
     assert [span.text for span in lost("😀 3万と@a_b", "😀 40,000", ("ja", "en"))] == ["3万", "@a_b"]
     words = masked("572人と300万円", "ja", WORDS)
     assert words.text == "572人と683円"  # not a number that the text has
+    hour = masked("寺は午後3時30分に閉まる。", "ja", WORDS)
+    assert hour.unmasked("It closes at X.", "en") == "It closes at 3:30 p.m."
     assert words.unmasked("1683 and 683 yen", "en") == "1683 and 3 million yen"
     many = "、".join(f"{i}万円" for i in range(1, 12))
     assert len(masked(many, "ja", WORDS).spans) == len(WORDS.numbers)

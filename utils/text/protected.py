@@ -21,10 +21,13 @@ NUMBERS = [chr(0xE000 + i) for i in range(_OF_EACH)]
 NAMES = [chr(0xE100 + i) for i in range(_OF_EACH)]
 STAND_INS = [*NUMBERS, *NAMES]
 
-# What stays as it is: a line for each sort, the first that fits is taken.
-_PATH = rf"[{KANA}{HAN}]+(?=\.[A-Za-z]{{2,4}}\b)[!-~]+"  # of an address: 会議.pdf?id=1, but not a text right behind it
+# What stays as it is, but for times: a line for each sort, the first that fits is taken.
+# Japanese letters of an address: 会議.pdf?id=1, wiki/東京, but not a text right behind it
+_PATH = rf"(?:[{KANA}{HAN}]+(?=\.[A-Za-z]{{2,4}}\b)[!-~]+|(?<=/)[{HAN}]+)"
+_HOUR_EN = re.compile(r"(?<![\d:])(\d{1,2})(?::(\d{2}))? ?([APap])\.?[Mm]\b(?:\.(?!\s*$))?")
+_HOUR_JA = re.compile(r"(午前|午後)(\d{1,2})時(?:(\d{1,2})分)?(?!間)")
 _VERBATIM = {
-    "address on the web": rf"https?://[!-~]+(?:{_PATH})*(?<=[\w/=&#-])"
+    "address on the web": rf"https?://[!-~]+{_PATH}*(?<=[\w/=&#{HAN}-])"
     r"|\bwww\.[\w.-]+\.[A-Za-z]{2,}(?:/[!-~]*)?(?<=[\w/])",
     "address of mail": r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[A-Za-z.]*[A-Za-z]",
     "code": r"`[^`\n]+`",
@@ -33,20 +36,20 @@ _VERBATIM = {
     "tag": r"</?[A-Za-z][^<>\n]*>",
     "mention": rf"(?<![\w.])(?:@[A-Za-z_]\w*|#[A-Za-z_{KANA}{HAN}][\w{KANA}{HAN}]*)",
     "shortcode": r"(?<!\w):[a-z][a-z0-9_+-]*:(?!\w)",
-    "file": r"(?<![\w.])(?:~|\.{1,2}|[A-Z]:)?(?:[/\\][\w.-]+){2,}/?|(?<![\w.])[\w-]+(?:\.[\w-]+)*"
-    r"\.(?:py|js|ts|c|h|cpp|java|rs|go|rb|sh|txt|md|pdf|docx?|xlsx?|pptx?|csv|tsv|json|ya?ml|toml|xml|html?|css|zip|gz"
-    r"|tar|png|jpe?g|gif|svg|mp[34]|wav|exe|srt|po)(?!\w)",
+    "file": r"(?<![\w./~])(?:(?:~|\.{1,2}|[A-Z]:)(?:[/\\][\w.-]*\w)+|(?:/[\w.-]*\w){2,}/?|"
+    r"(?:[\w-]+/)*[\w-]+(?:\.[\w-]+)*\.(?:py|js|ts|c|h|cpp|java|rs|go|rb|sh|txt|md|pdf|docx?|xlsx?|pptx?|csv|tsv|json|ya?ml|toml|xml|html?|css|zip|gz"
+    r"|tar|png|jpe?g|gif|svg|mp[34]|wav|exe|srt|po)(?!\w))",
     "emoji": r"(?:[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff][\ufe0e\ufe0f\u200d\u20e3]*)+",
     "amount": r"[$£€¥￥]\s?\d+(?:,\d{3})*(?:\.\d+)?",
     "degrees": r"(?<![\d.])[-−]?\d+(?:\.\d+)?\s?°[CF]?",
     "power": r"\d+[⁰¹²³⁴-⁹⁻]+|\d*[¼½¾⅓⅔]|\d*[①-⑳]",
     "negative number": rf"(?<![\w)\]）.,{KANA}{HAN}])[-−]\d+(?:\.\d+)?(?![\w-])",
-    "time": r"(?<![\d:])\d{1,2}[:：]\d{2}(?![\d:])",
+    "time": rf"{_HOUR_EN.pattern}|{_HOUR_JA.pattern}|(?<![\d:])\d{{1,2}}[:：]\d{{2}}(?![\d:])",
     "date, version or telephone": r"(?<![\d.,])(?:\bv)?\d+(?:[-/.:]\d+){2,}(?![\d-])|(?<!\d)\d{3}-\d{4}(?!\d)",
 }  # fmt: skip
 _ANY_VERBATIM = re.compile("|".join(f"(?:{pattern})" for pattern in _VERBATIM.values()), re.A)
 
-# Numbers: in digits of either width, with or without 万 and 億, or million; of words, those with such a unit alone.
+# Numbers: in digits of either width, with or without 万 and 億, or million; in words, and kanji before a counter.
 _UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10**4, "億": 10**8, "兆": 10**12}
 _SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _KANJI_DIGITS = {digit: i for i, digit in enumerate("〇一二三四五六七八九")}
@@ -61,15 +64,17 @@ _SMALL = {word: n for n, word in enumerate(_ONES.split(), 1)} | {
 _WIDE = str.maketrans("０１２３４５６７８９．，", "0123456789.,")
 _DIGIT = r"[0-9０-９]"
 _DIGITS = rf"{_DIGIT}{{1,3}}(?:[,，]{_DIGIT}{{3}})+(?!{_DIGIT})(?:[.．]{_DIGIT}+)?|{_DIGIT}+(?:[.．]{_DIGIT}+)?"
-_BEHIND = r"(?=[人円石年日戸個件本冊回名台頭匹坪点歳部ドルユメキ平をがのにとで、。]|以|余|もの|$)"  # not 八百屋
+_COUNTED = r"(?=[人円石戸個件本冊台頭匹坪点部名歳回])"  # not 八百屋, 三十三間堂
+_KANJI = "一二三四五六七八九十百千"
 _JAPANESE = re.compile(
-    rf"(?:(?:{_DIGITS})(?:[十百千]?[兆億万]|[百千](?![{HAN}]{{2}}))?)+|[一二三四五六七八九十百千]+[万億兆][一二三四五六七八九十百千万億]*{_BEHIND}"
+    rf"(?:(?:{_DIGITS})(?:[十百千]?[兆億万]|[百千](?![{HAN}]{{2}}))?)+"
+    rf"|[{_KANJI}]+[万億兆](?:[{_KANJI}万億]+|(?=[年日をがのにとで、。]|以|余|もの|$)|{_COUNTED})|[{_KANJI}]{{3,}}{_COUNTED}"
 )
-_ANY_JAPANESE = re.compile(rf"(?:{_DIGITS}|[〇一二三四五六七八九十百千万億兆])+")
-_WORD = rf"(?:{'|'.join([*_SMALL, *_SCALES])})"
+_ANY_JAPANESE = re.compile(rf"(?:{_DIGITS}|[〇{_KANJI}万億兆])+")
+_SCALE, _WORD = "|".join(_SCALES), "|".join(_SMALL)
 _ENGLISH = re.compile(
-    rf"(?<![\w.])(?:(?:{_DIGITS})(?:[ -](?:{'|'.join(_SCALES)})(?![A-Za-z]))*"
-    rf"|(?:{'|'.join(_SMALL)})(?:(?:[ -]|,? and ){_WORD})*(?![A-Za-z]))",
+    rf"(?<![\w.])(?:(?:{_DIGITS})(?:[ -](?:{_SCALE})(?![A-Za-z]))*"
+    rf"|(?:{_WORD})(?:[ -](?:{_WORD}|(?:{_SCALE})(?:(?:,| and)(?= (?:{_WORD})))?))*(?![A-Za-z]))",
     re.I,
 )
 _YEAR = 9999  # numbers up to here are copied well, or are words, and tell the grammar: one, 3月
@@ -94,17 +99,17 @@ def spans(text: str, language: str, lenient: bool = False) -> list[Span]:
     taken = {at for span in found for at in range(span.begin, span.end)}
     numbers = {"en": _ENGLISH, "ja": _ANY_JAPANESE if lenient else _JAPANESE}.get(primary_language(language))
     for match in numbers.finditer(text) if numbers else ():
-        if taken.isdisjoint(range(*match.span())) and (value := _value(match[0], lenient)) is not None:
-            is_hard = value > _YEAR or not match[0].translate(_WIDE).isdigit()
+        if taken.isdisjoint(range(*match.span())):
+            value, is_word = _value(match[0]), re.match("[A-Za-z]", match[0])
+            is_hard = value > _YEAR or not (is_word or match[0].translate(_WIDE).isdigit())
             found.append(Span(*match.span(), match[0], value, is_hard))
     return sorted(found)
 
 
-def _value(text: str, lenient: bool) -> Decimal | None:
-    """Read a number; None for words without a unit of a thousand or more, if not `lenient`: models translate those."""
+def _value(text: str) -> Decimal:
     text = text.translate(_WIDE).replace(",", "").lower()
     if text[-1:].isascii() and re.search("[a-z]", text):
-        return _value_of_words(text, lenient)
+        return _value_of_words(text)
     total = Decimal(0)
     for part, unit in re.findall(r"(.+?)([兆億万]|$)", text):
         total += _below_ten_thousand(part) * _UNITS.get(unit, 1)
@@ -119,30 +124,30 @@ def _below_ten_thousand(text: str) -> Decimal:
     return total
 
 
-def _value_of_words(text: str, lenient: bool) -> Decimal | None:
+def _value_of_words(text: str) -> Decimal:
     total = part = Decimal(0)
-    words = re.findall(r"[a-z]+|[\d.]+", text)
-    for word in words:
+    for word in re.findall(r"[a-z]+|[\d.]+", text):
         if word == "hundred":
             part = (part or Decimal(1)) * 100
         elif word in _SCALES:
             total, part = total + (part or Decimal(1)) * _SCALES[word], Decimal(0)
         elif word != "and":
             part += Decimal(_SMALL.get(word, word if word[0].isdigit() else 0))
-    has_digits = any(word[0].isdigit() for word in words)
-    is_large = any(_SCALES.get(word, 0) >= 1000 for word in words)
-    return total + part if is_large or has_digits or lenient else None
+    return total + part
 
 
 def written(span: Span, language: str) -> str:
-    """Write a span in a language: a number with the units of it, anything else as it stands."""
+    """Write a span in a language: numbers and times with its units, anything else as it stands."""
+    is_japanese = primary_language(language) == "ja"
+    if hour := (_HOUR_EN if is_japanese else _HOUR_JA).fullmatch(span.text):
+        return _hour_in_japanese(*hour.groups()) if is_japanese else _hour_in_english(*hour.groups())
     if span.value is None:
         return span.text
     value, is_whole = span.value, span.value == span.value.to_integral()
     plain = span.text.translate(_WIDE)
     if plain.isdigit():
         return plain
-    if primary_language(language) == "ja":
+    if is_japanese:
         return _in_japanese(int(value)) if is_whole and value >= 10**4 else f"{value.normalize():f}"
     has_unit = re.search("[兆億万A-Za-z]", plain)
     for scale, name in ((10**12, "trillion"), (10**9, "billion"), (10**6, "million")):
@@ -150,6 +155,14 @@ def written(span: Span, language: str) -> str:
         if has_unit and share >= 1 and len(share.as_tuple().digits) <= max(3, share.adjusted() + 1):
             return f"{share:f} {name}"
     return f"{int(value):,}" if is_whole else f"{value.normalize():,f}"
+
+
+def _hour_in_japanese(hour: str, minute: str | None, half: str) -> str:
+    return f"午{'前' if half in 'Aa' else '後'}{int(hour)}時" + (f"{int(minute)}分" if minute and int(minute) else "")
+
+
+def _hour_in_english(half: str, hour: str, minute: str | None) -> str:
+    return f"{int(hour)}" + (f":{int(minute):02}" if minute else "") + (" a.m." if half == "午前" else " p.m.")
 
 
 def _in_japanese(value: int) -> str:
@@ -191,6 +204,7 @@ class Masked(NamedTuple):
         if self.spans:
             stand_in = re.compile("|".join(f"(?<![0-9A-Za-z]){re.escape(word)}(?![0-9A-Za-z])" for word in self.spans))
             translation = stand_in.sub(lambda word: written(self.spans[word[0]], language), translation)
+            translation = re.sub(r"(?<=[ap]\.m\.)\.", "", translation)
         return f"{self.head}{translation}{self.tail}"
 
 
@@ -223,14 +237,18 @@ def _is_sign(span: Span) -> bool:
 
 def _is_sure(span: Span, text: str) -> bool:
     is_era = any(era.end() == span.end for era in _ERA.finditer(text))
-    return span.value is not None and span.value >= _SURE and not is_era
+    is_share = text[span.end : span.end + 1] in ("%", "％")
+    return span.value is not None and (span.value >= _SURE or is_share) and not is_era
 
 
 def lost(text: str, translation: str, languages: tuple[str, str]) -> list[Span]:
     """Return the spans of a text that its translation has not, numbers in no writing."""
     kept = [span for span in spans(text, languages[0]) if span.is_hard or _is_sure(span, text)]
-    has = {span.value for span in spans(translation, languages[1], lenient=True)} if kept else set()
-    return [span for span in kept if span.text not in translation and (span.value is None or span.value not in has)]
+    found = spans(translation, languages[1], lenient=True) if kept else []
+    has = {span.value for span in found if span.value is not None}
+    return [
+        span for span in kept if span.value not in has and written(span, languages[1]).rstrip(".") not in translation
+    ]
 
 
 # Training text: pairs both of whose sides have a span.
@@ -242,7 +260,7 @@ _EMOJI_SHARE = 0.01
 def masked_pair(pair: tuple[str, str], languages: tuple[str, str], share: float, random: Random) -> tuple[str, str]:
     """Put stand-ins in place of what both sides of a pair have once: of each span with a probability of `share`."""
     sides = [[*_unique(spans(text, language), text)] for text, language in zip(pair, languages, strict=True)]
-    by_value = [{span.text if span.value is None else span.value: span for span in side} for side in sides]
+    by_value = [{_key(span): span for span in side} for side in sides]
     shared = [(by_value[0][key], by_value[1][key]) for key in by_value[0] if key in by_value[1]]
     chosen = [both for both in sorted(shared) if random.random() < share]
     first, texts = random.randrange(_OF_EACH), [*pair]
@@ -262,5 +280,10 @@ def _unique(found: Sequence[Span], text: str) -> Iterator[Span]:
     """Yield the spans, and Latin words, that a text has once."""
     taken = {at for span in found for at in range(span.begin, span.end)}
     words = [Span(*match.span(), match[0]) for match in _LATIN.finditer(text) if match.start() not in taken]
-    counts = Counter(span.text if span.value is None else span.value for span in [*found, *words])
-    yield from (span for span in [*found, *words] if counts[span.text if span.value is None else span.value] == 1)
+    kept = [span for span in [*found, *words] if span.is_hard or span.text.isdigit()]
+    counts = Counter(map(_key, kept))
+    yield from (span for span in kept if counts[_key(span)] == 1)
+
+
+def _key(span: Span) -> str | Decimal:
+    return written(span, "ja") if span.value is None else span.value
