@@ -21,10 +21,8 @@ class Unfinished:
     n_bytes: int = 0  # of the output for them; what a killed process has written behind it does not count
     _read: Any = field(default_factory=hashlib.sha256)  # of those lines
 
-    @property
-    def state(self) -> Path:
-        """The file that says what the output is for."""
-        return self.path.with_name(f"{self.path.name}.json")
+    def __post_init__(self) -> None:
+        self.state = self.path.with_name(f"{self.path.name}.json")
 
     def go_on(self, lines: Iterable[str], log: Callable[[str], object]) -> None:
         """Go on from what is there, if this command has written it for this input; say so, or why not."""
@@ -55,13 +53,9 @@ class Unfinished:
 def unfinished(
     output: Path, lines: Iterable[str], command: Mapping[str, str], log: Callable[[str], object]
 ) -> Iterator[tuple[TextIO, Unfinished]]:
-    """Yield a file to write to, which becomes `output` if the block succeeds, and what it has already; else it stays.
+    """Yield a file to write to, and what it has already; it becomes `output` if the block succeeds, and else stays.
 
-    Args:
-        output: the file, once it is finished.
-        lines: of the input, from its beginning.
-        command: what the output depends on besides the input, by option.
-        log: called with what is to be said.
+    It is gone on with if an equal command, what the output depends on by option, has begun it for the same lines.
     """
     output = output.resolve()
     part = Unfinished(from_here(output.with_name(f"{output.name}.part")), command)
