@@ -37,6 +37,7 @@ from utils.terminal.input import Ahead, Conversation, arriving_lines, count_line
 from utils.terminal.option import SEARCH, Options, search_configs
 from utils.terminal.output import Presenter
 from utils.terminal.subtitles import Subtitles
+from utils.text.protected import NAME_MARKS, NUMBER_MARKS
 from utils.text.words import WordPair, Words
 
 LINES = [TEXT.src[0], "", TEXT.src[77], "寺", "  "]
@@ -700,8 +701,8 @@ msgstr ""
 #, c-format
 «|#, fuzzy
 »msgid "%d %s, "
-"X \"100%%\"\n"
-msgstr «""|"\"%d\" %% \\ %s X\n"»
+"W \"100%%\"\n"
+msgstr «""|"\"%d\" %% \\ %s W\n"»
 
 «|#, fuzzy
 »msgid "one {n}"
@@ -713,14 +714,19 @@ msgstr[1] «""|"{n} 2"»
 msgid_plural "only %d"
 msgstr[0] «""|"%d 3"»
 «|#, fuzzy
-»msgid "%s\n--"
+»msgid "a %s\n--"
 msgstr ""«|
-"%s\n"
+"a %s\n"
 "--"»
 
 #~ msgid "gone"
 #~ msgstr "no"
 """
+
+
+def marked(text: str) -> str:
+    """The text with marks of placeholders in place of X, Y, Z, and 7, 8."""
+    return text.translate(str.maketrans("XYZ78", NAME_MARKS[:3] + NUMBER_MARKS[:2]))
 
 
 @pytest.mark.parametrize(("mark", "end"), [("", "\n"), ("\ufeff", "\r\n")])
@@ -729,10 +735,11 @@ def test_messages_without_a_translation_get_one_that_is_marked(mark: str, end: s
     before, after = ((mark + changes.sub(rf"\{side}", MESSAGES)).replace("\n", end).encode() for side in (1, 2))
     (tmp_path / "a.po").write_bytes(before)
     catalog = Catalog(tmp_path / "a.po")
-    assert [text.text for text in catalog.texts] == ['7 Y, X "100%"', "one X", "many X", "only 7", "X"]
+    texts = '7 X, W "100%"', "one X", "many X", "only 7", "a X"
+    assert [text.text for text in catalog.texts] == [*map(marked, texts)]
     assert catalog.numbers == [15, 19, 19, 23, 26]
-    translations = '"7" % \\ Y X', "X 1", "X 2", "7 3", "X"
-    assert catalog.filled([(text, []) for text in translations]).encode() == after
+    translations = '"7" % \\ X W', "X 1", "X 2", "7 3", "a X"
+    assert catalog.filled([(marked(text), []) for text in translations]).encode() == after
 
 
 @pytest.mark.parametrize(
@@ -743,8 +750,8 @@ def test_messages_without_a_translation_get_one_that_is_marked(mark: str, end: s
         ("%(a)s to {b}", "Y from X", []),
         ("{} to {}", "Y from X", ["{}"]),
         ("%s to %d", "X X 7", ["%s"]),
-        ("%-5.2f to $HOME", "X1, Y", ["%-5.2f"]),
-        ("%s " * 8, "X " * 8, ["%s"]),  # more than there are words for
+        ("%-5.2f to $HOME", "Y", ["%-5.2f"]),
+        ("a" + " %s" * 65, "a" + " X" * 65, ["%s"]),  # more than there are marks for
         ("<b>%s</b> it", "X", ["b"]),
         ("{price:,.2f} for {user[name]}", "X for Y", []),
         ("{price:,.2f} for {user[name]}", "X", ["{user[name]}"]),
@@ -768,7 +775,7 @@ def test_a_message_whose_translation_lacks_something_stays_as_it_is(
 ) -> None:
     (tmp_path / "a.po").write_text(content := f'msgid "{message}"\nmsgstr ""\n')
     catalog = Catalog(tmp_path / "a.po")
-    assert (catalog.filled([(translation, [])]) == content) == bool(lost)
+    assert (catalog.filled([(marked(translation), [])]) == content) == bool(lost)
     assert sorted(catalog.texts[0].lost) == lost
 
 
@@ -776,9 +783,9 @@ def test_a_message_whose_translation_lacks_something_stays_as_it_is(
     ("flags", "message", "text"),
     [
         ("qt-format", "%1 %n of %L2", "X 7 of 8"),
-        ("fuzzy, kde-format", "%1, %2%", "X, Y%"),
+        ("fuzzy, kde-format", "%1, %2% a", "X, Y% a"),
         ("c-format", "%1s of :it", "X of :it"),
-        ("boost-format", "%1% %|2|", "X Y"),
+        ("boost-format", "%1% %|2| a", "X Y a"),
         ("no-c-format", "%1s of %d日", "X of 7日"),
         ("fuzzy", "@count件の%nameと:name", "7件のXとY"),
     ],
@@ -786,20 +793,20 @@ def test_a_message_whose_translation_lacks_something_stays_as_it_is(
 def test_the_flag_of_a_message_says_what_a_placeholder_is(flags: str, message: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "a.po").write_text(f'#, {flags}\n#| msgid "%"\nmsgid "{message}"\nmsgstr ""\n')
     catalog = Catalog(tmp_path / "a.po")
-    assert [text.text for text in catalog.texts] == [text]
-    assert f'msgstr "{message}"' in catalog.filled([(text, [])])
+    assert [text.text for text in catalog.texts] == [marked(text)]
+    assert f'msgstr "{message}"' in catalog.filled([(marked(text), [])])
 
 
 def test_tags_between_sentences_part_texts(tmp_path: Path) -> None:
-    (tmp_path / "a.po").write_text('msgid "Save<BR/>%s <li>A <B>C</b></li><LI>D</LI>"\nmsgstr ""\n')
+    (tmp_path / "a.po").write_text('msgid "Save<BR/>a %s <li>A <B>C</b></li><LI>D</LI>"\nmsgstr ""\n')
     (tmp_path / "a.srt").write_text("1\n00:00:01,000 --> 00:00:04,000\n- A.<br>\n<i>B</i><p>C\n")
     for file in Catalog(tmp_path / "a.po"), Subtitles(tmp_path / "a.srt"):
         texts = [text.text for text in file.texts]
-        assert texts == (["Save", "X", "A C", "D"] if isinstance(file, Catalog) else ["A.", "B", "C"])
+        assert texts == (["Save", marked("a X"), "A C", "D"] if isinstance(file, Catalog) else ["A.", "B", "C"])
         assert len(file.numbers) == len(texts)
-        filled = file.filled([(text.lower().replace("x", "X"), [((2, 3), (2, 3))]) for text in texts])
+        filled = file.filled([(text.lower(), [((2, 3), (2, 3))]) for text in texts])
         assert (
-            '"save<BR/>%s <li>a <B>c</b></li><LI>d</LI>"' if "msgid" in filled else "- a.<br> <i>b</i><p>c"
+            '"save<BR/>a %s <li>a <B>c</b></li><LI>d</LI>"' if "msgid" in filled else "- a.<br> <i>b</i><p>c"
         ) in filled
 
 

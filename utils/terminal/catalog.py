@@ -11,6 +11,7 @@ from pathlib import Path
 from utils.search.inspection import SpanLinks
 from utils.search.markup import TaggedText
 from utils.terminal.subtitles import content_of, tagged
+from utils.text.protected import NAME_MARKS, NUMBER_MARKS
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _STRINGS = rf"(?:[ \t]*{_STRING}[ \t]*\r?(?:\n|\Z))+"
@@ -37,7 +38,6 @@ _NUMBER = re.compile(r"%(?:L\d+|n|.*[diu](?:\d+>)?)|@count")  # a placeholder of
 _IN_ORDER = re.compile(rf"%(?:{_DIRECTIVE}|[^<]*<PRI.*)|\{{(?:[:!].*)?\}}", re.A)  # one without a name or a number
 # of ICU and Java, with a text for each case
 _CASES = re.compile(r"\{\s*\w+\s*,\s*(?:choice|plural|select|selectordinal)\b")
-_NAMES, _NUMBERS = "XYZWVUQ", "7896543"
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r"}
 
 
@@ -96,34 +96,33 @@ class Catalog:
 
 
 class _Line:
-    """A line of a message; in `passage`, a short word that a model copies stands for each placeholder (%s, {name})."""
+    """A line of a message; in `passage`, a mark that translations keep stands for each placeholder (%s, {name})."""
 
     def __init__(self, raw: str, pattern: re.Pattern[str]) -> None:
         self.raw, self.translation = raw, ""
-        self._placeholders: dict[str, str] = {}  # by what stands for each
-        free = [iter([word for word in words if word not in raw]) for words in (_NAMES, _NUMBERS)]
+        self._placeholders: dict[str, str] = {}  # by their marks
+        free = [iter(marks) for marks in (NAME_MARKS, NUMBER_MARKS)]
 
-        def stand_in(placeholder: re.Match[str]) -> str:
+        def mark(placeholder: re.Match[str]) -> str:
             if placeholder[0] == "%%":
                 return "%"
-            word = next(free[bool(_NUMBER.fullmatch(placeholder[0]))], placeholder[0])
-            self._placeholders[word] = placeholder[0]
-            return word
+            of_it = next(free[bool(_NUMBER.fullmatch(placeholder[0]))], placeholder[0])
+            self._placeholders[of_it] = placeholder[0]
+            return of_it
 
-        self.passage = tagged(pattern.sub(stand_in, raw))
+        self.passage = tagged(pattern.sub(mark, raw))
 
     def fill(self, translations: Iterator[tuple[str, SpanLinks]]) -> None:
         """Take the next translations; what they do not have exactly once, or in another order, is then in `lost`."""
         filled, of = self.passage.filled(translations), self._placeholders
         filled = filled.replace("%", "%%") if "%%" in self.raw else filled
-        words = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, of)) or '$.'})(?![A-Za-z0-9])")
-        in_translation, in_order = words.findall(filled), [word for word in of if _IN_ORDER.fullmatch(of[word])]
-        wrong = [word for word in of if in_translation.count(word) != 1]
-        if not wrong and [word for word in in_translation if word in in_order] != in_order:
+        in_order = [mark for mark in of if _IN_ORDER.fullmatch(of[mark])]
+        wrong = [mark for mark in of if filled.count(mark) != 1]
+        if not wrong and sorted(in_order, key=filled.index) != in_order:
             wrong = in_order
         cases = {f"{begin} ...}}" for begin in _CASES.findall(self.raw)}  # each is to be translated by hand
-        self.passage.texts[0].lost |= {of[word] for word in wrong} | cases
-        self.translation = words.sub(lambda word: of[word[0]], filled)
+        self.passage.texts[0].lost |= {of[mark] for mark in wrong} | cases
+        self.translation = "".join(of.get(char, char) for char in filled)
 
 
 def _formats(comments: str) -> list[str]:

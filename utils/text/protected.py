@@ -20,6 +20,8 @@ _OF_EACH = 8  # spans of a sentence that have a stand-in of each sort; further o
 NUMBERS = [chr(0xE000 + i) for i in range(_OF_EACH)]
 NAMES = [chr(0xE100 + i) for i in range(_OF_EACH)]
 STAND_INS = [*NUMBERS, *NAMES]
+# what takes the place of placeholders in a file whose format says what those are, before its texts are translated
+NUMBER_MARKS, NAME_MARKS = ("".join(map(chr, range(begin, begin + 64))) for begin in (0xE200, 0xE240))
 
 # What stays as it is, but for times: a line for each sort, the first that fits is taken.
 # Japanese letters of an address: 会議.pdf?id=1, wiki/東京, but not a text right behind it
@@ -27,6 +29,7 @@ _PATH = rf"(?:[{KANA}{HAN}]+(?=\.[A-Za-z]{{2,4}}\b)[!-~]+|(?<=/)[{HAN}]+)"
 _HOUR_EN = re.compile(r"(?<![\d:])(\d{1,2})(?::(\d{2}))? ?([APap])\.?[Mm]\b(?:\.(?!\s*$))?")
 _HOUR_JA = re.compile(r"(午前|午後)(\d{1,2})時(?:(\d{1,2})分)?(?!間)")
 _VERBATIM = {
+    "mark of a placeholder": f"[{NUMBER_MARKS}{NAME_MARKS}]",
     "address on the web": rf"https?://[!-~]+{_PATH}*(?<=[\w/=&#{HAN}-])"
     r"|\bwww\.[\w.-]+\.[A-Za-z]{2,}(?:/[!-~]*)?(?<=[\w/])",
     "address of mail": r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[A-Za-z.]*[A-Za-z]",
@@ -224,7 +227,8 @@ def masked(text: str, language: str, stand_ins: StandIns, everything: bool = Fal
     names, numbers = (iter([word for word in words if word not in text]) for words in reversed(stand_ins))
     placed, parts, at = dict[str, Span](), list[str](), begin
     for span in found:
-        if word := next(names if span.value is None else numbers, ""):
+        is_name = span.value is None and span.text not in NUMBER_MARKS
+        if word := next(names if is_name else numbers, ""):
             placed[word] = span
             parts += [text[at : span.begin], word]
             at = span.end
@@ -232,7 +236,7 @@ def masked(text: str, language: str, stand_ins: StandIns, everything: bool = Fal
 
 
 def _is_sign(span: Span) -> bool:
-    return not re.search(r"\w", span.text)
+    return not re.search(rf"[\w{NUMBER_MARKS}{NAME_MARKS}]", span.text)
 
 
 def _is_sure(span: Span, text: str) -> bool:
