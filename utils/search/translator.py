@@ -18,7 +18,7 @@ from utils.search.glossary import Glossary
 from utils.search.searcher import BeamSearch, Request, Sampling, Searcher
 from utils.text.capitals import is_in_capitals, usual_case
 from utils.text.language import SCRIPTS, UNSPACED, has_words
-from utils.text.protected import LEARNED, WORDS, Masked, Span, StandIns, lost, masked, spans, written
+from utils.text.protected import LEARNED, WORDS, Masked, Span, StandIns, lost, masked, shown, spans, written
 from utils.text.sentence import split_long, split_sentences
 from utils.text.structure import split_cells
 from utils.text.tokenizer import TokenizerPair
@@ -203,7 +203,7 @@ class Translator:
 
     def _chosen(self, piece: Piece, candidates: Sequence[Candidate], request: Request) -> Piece:
         """Return a piece with its candidates, without stand-ins, and what the best of them has lost."""
-        shown = {word: written(span, self.tgt_lang) for word, span in piece.masked.spans.items()}
+        written_as = {word: written(span, self.tgt_lang) for word, span in piece.masked.spans.items()}
         if not self.src_lang and not piece.masked.in_capitals:
             return piece._replace(candidates=candidates)
         # with a prefix, as that is written
@@ -212,7 +212,7 @@ class Translator:
         candidates = [
             candidate._replace(
                 text=piece.masked.unmasked(write(candidate.text), self.tgt_lang),
-                tokens=[shown.get(token, token) for token in candidate.tokens],
+                tokens=shown(candidate.tokens, written_as),
             )
             for candidate in candidates
         ]
@@ -245,8 +245,7 @@ class Translator:
             tokens = self.tokenizers.src.tokens(piece.ids)
         else:
             tokens = self.tokenizers.src.split([piece.masked.text])[0][: len(piece.ids)]
-        spans = piece.masked.spans
-        return [spans[token].text if token in spans else token for token in tokens]
+        return shown(tokens, {word: span.text for word, span in piece.masked.spans.items()})
 
     def request(self, source: Sequence[int], prefix: Sequence[int] = (), number: int = 0) -> Request:
         """Return a request for source ids, with the bounds that the settings and the model set."""

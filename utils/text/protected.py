@@ -211,6 +211,16 @@ class Masked(NamedTuple):
         return f"{self.head}{translation}{self.tail}"
 
 
+def shown(tokens: Sequence[str], words: Mapping[str, str]) -> list[str]:
+    """Return tokens with what each of these words stands for, at the first of the tokens that it is made of."""
+    of = [*tokens]
+    for begin in range(len(of) if words else 0):
+        for end in range(begin + 1, min(begin + 4, len(of)) + 1):
+            if text := words.get("".join(tokens[begin:end]).lstrip("▁")):
+                of[begin:end] = [text, *[""] * (end - begin - 1)]
+    return of
+
+
 def masked(text: str, language: str, stand_ins: StandIns, everything: bool = False) -> Masked:
     """Put stand-ins in place of what a model does not copy well, or of all that it might lose."""
     found = [span for span in spans(text, language) if span.is_hard or (everything and _is_sure(span, text))]
