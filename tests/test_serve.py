@@ -233,6 +233,17 @@ def test_a_run_is_chosen_or_the_choice_is_named() -> None:
         chinese.choose_if_needed("The", "auto", "auto")
 
 
+def test_of_several_runs_in_one_direction_the_one_that_reads_a_text_best_is_chosen() -> None:
+    def served(name: str, known: str, tgt: str = "en") -> ServedRun:
+        return Scribe().served(name, tgt=tgt)._replace(log_prob=lambda text: -1.0 * len({*text} - {*known}))
+
+    runs = [served("temples", "寺塔"), served("trains", "駅車"), served("german", "寺塔駅車", "de")]
+    service = Service(runs, Limits())
+    for text, target, expected in (("寺の塔", "en", "temples"), ("駅の車", "auto", "trains"), ("山", "en", "temples")):
+        assert {service.choose(text, source, target)[0].name for source in ("ja", "auto")} == {expected}
+    assert service.choose("寺の塔", name="trains")[0].name == "trains"
+
+
 # ---- LibreTranslate's endpoint
 
 

@@ -69,7 +69,7 @@ class PageRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     text: str = Field(description="text; each line is translated separately")
-    run: str | None = Field(None, description="name of a run; default: the first that fits")
+    run: str | None = Field(None, description="name of a run; default: the one that reads the text best")
     source: str = Field(AUTO, description="language code of the text, or auto")
     target: str = Field(AUTO, description="language code to translate into, or auto")
     beam: int | None = Field(

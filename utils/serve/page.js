@@ -4,7 +4,7 @@ const WORDS = {
   en: {
     motto: "A Transformer, written from scratch, translates as you type.",
     speech: "日本語", direction: "Direction", run: "Run", beam: "Beam", tag: "Kind of text", none: "None", swap: "Translate the other way round",
-    detect: "Detect language", any: "The first that fits", own: "As trained", greedy: "1 (greedy)",
+    detect: "Detect language", any: "Best for the text", own: "As trained", greedy: "1 (greedy)",
     clear: "Clear", copy: "Copy", copied: "Copied", source: "Text", target: "Translation",
     placeholder: "Type or paste a text …", tries: "For example",
     attention: "Where the model looked", from: "Tokens of the text", into: "Tokens of the translation",
