@@ -46,12 +46,14 @@ from utils.run import (
     translators,
 )
 from utils.search.searcher import BeamSearch
+from utils.search.translator import is_loop
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, train_tokenizers
 from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
 from utils.training.schedule import Rank
 
 CPU = torch.device("cpu")
+Kind = Literal["unigram", "bpe", "word"]
 SRC, TGT = WordTokenizer("都京の古い", lowercase=False), WordTokenizer(["capital", "the", "old"], lowercase=False)
 SMALL = TransformerConfig(d_model=8, n_heads=2, d_ff=8, n_encoder_layers=1, n_decoder_layers=2, max_length=20)
 ids = torch.tensor([[4, 5, 3], [6, 3, 0]])
@@ -165,7 +167,7 @@ BOTH = ["a train leaves at nine.", "an old temple was built."] * 9
 TRAIN, TEMPLE = TRAINS[5], TEMPLES[5]
 
 
-def reading(root: Path, name: str, time: int, lines: list[str], kind: str = "unigram") -> Path:
+def reading(root: Path, name: str, time: int, lines: list[str], kind: Kind = "unigram") -> Path:
     """A run that only has its settings and a vocabulary, which is learned from these lines."""
     data, joint = DataConfig(src_lang="ja", tgt_lang="en"), kind == "unigram"
     folder = saved(root, name, time, TranslationConfig(data=data, tokenizer=TokenizerConfig(joint=joint)))
@@ -175,7 +177,7 @@ def reading(root: Path, name: str, time: int, lines: list[str], kind: str = "uni
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
-def test_of_several_runs_the_one_that_reads_a_text_best_answers_whatever_its_age(tmp_path: Path, kind: str) -> None:
+def test_of_several_runs_the_one_that_reads_a_text_best_answers_whatever_its_age(tmp_path: Path, kind: Kind) -> None:
     def answer(text: str) -> Path:
         return run_reading(text, tmp_path).folder
 
@@ -250,6 +252,32 @@ def test_a_run_of_the_project_is_whole_and_translates_as_its_card_says(name: str
     assert result["bleu"] == published["bleu"]
     assert f"BLEU {published['bleu']:.2f} " in card
     assert "CC BY-SA 3.0" in card
+
+
+OFTEN = 2  # as it is outside of the tests
+LED_ASTRAY = {  # each into a loop, when it was written
+    "kftt_ja_en": [
+        "詳しくは @yyi を見てください。",
+        "^BoK|=Bo{@u$",
+        "・また、能因本は江戸時代初期（……",
+        "%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%",
+        "喜連川喜連川喜連川喜連川喜連川喜連川喜連川",
+        "9号バ | も少なくなり | 記 | るいは比 | き",
+    ],
+    "kftt_en_ja": [
+        "・Overview of the samu------",
+        "no no lol!?lolhahelolno xo!?hexoxohehehehano",
+        "！！！！！！！！！！！",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_run_of_the_project_repeats_nothing_again_and_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("utils.search.translator._OFTEN", OFTEN)
+    found = load_run(PICKLES / name, CPU).translator(precision="fp32").translate(LED_ASTRAY[name])
+    assert not any(is_loop(piece.best.text, piece.source) for text in found for piece in text.pieces if piece.ids)
+    assert any(text.loop for text in found)
 
 
 # Translating.

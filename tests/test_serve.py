@@ -391,6 +391,13 @@ def test_what_a_translation_lacks_and_what_the_model_is_unsure_of_is_said() -> N
         "dropped": ["https://b.org"],
         "far": True,
     }
+    (piece,) = line_of("山", "yama").translation.pieces
+    loop = line_of("山", "yama")
+    loop = loop._replace(translation=loop.translation._replace(pieces=[piece._replace(loop="cut")]))
+    cut = ServedRun(
+        "own", "ja", "en", 4, lambda texts, _: [loop if text == "山" else line_of(text, "") for text in texts]
+    )
+    assert translated([cut], ["寺\n山", "寺"])["loop"] == ["cut", ""]
     answer = translated(runs, [html, "temple", "<p>橋</p>"], format="html", source="auto")
     assert (answer["dropped"], answer["far"]) == ([["https://a.org"], [], []], [False, False, True])
 

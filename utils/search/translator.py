@@ -1,11 +1,12 @@
 """From texts to translations: split, batch by length, search, choose, join, in the order of the input."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,7 @@ class Piece(NamedTuple):
     ids: list[int]  # none where the vocabulary has nothing of it: it stays as it is
     gap: str  # what stands behind its translation: nothing, a space, or the line breaks of the text
     candidates: Sequence[Candidate] = ()  # best first; none before it is translated
+    loop: str = ""  # what was done as the model repeated itself: SEARCHED_AGAIN or CUT
 
     @property
     def best(self) -> Candidate:
@@ -64,6 +66,12 @@ class Translation(NamedTuple):
     def unknown(self) -> bool:
         """Whether nothing of the text is in the vocabulary, so that it is returned unchanged."""
         return bool(self.pieces) and not any(piece.ids for piece in self.pieces)
+
+    @property
+    def loop(self) -> str:
+        """What was done where the model repeated itself: of a piece that was cut, if there is one; "": nothing."""
+        loops = {piece.loop for piece in self.pieces}
+        return next((done for done in (CUT, SEARCHED_AGAIN) if done in loops), "")
 
     @property
     def dropped(self) -> list[str]:
@@ -136,13 +144,45 @@ class Translator:
             again = self.find([requests[i]._replace(wanted=wanted[i]) for i in lacking], n_found)
             for i, with_terms in zip(lacking, again, strict=True):
                 hypotheses[i] = with_terms
-        candidates = iter(self._decode(hypotheses, n_best))
-        return [self._translation(pieces, candidates) for pieces in split]
+        candidates = self._decode(hypotheses, n_best)
+        sources = [piece.source for pieces in split for piece in pieces if piece.ids]
+        loops = self._end_loops(requests, sources, candidates, n_best)
+        found = ({"candidates": of_piece, "loop": loops.get(i, "")} for i, of_piece in enumerate(candidates))
+        return [self._translation(pieces, found) for pieces in split]
 
-    def _translation(self, pieces: Sequence[Piece], candidates: Iterator[list[Candidate]]) -> Translation:
-        """Join the pieces of a text, each translated by the next candidates; what has no ids stays as it is."""
+    def _end_loops(
+        self, requests: Sequence[Request], sources: Sequence[str], candidates: list[list[Candidate]], n_best: int
+    ) -> dict[int, str]:
+        """Replace, in place, the candidates of pieces of which the best is a loop; return what was done, by place.
+
+        They are searched for again with no n-gram twice; what is a loop then, too, or may repeat as its source does, or
+        must have terms, is cut where it has repeated itself.
+        """
+        done = {i: SEARCHED_AGAIN for i, source in enumerate(sources) if is_loop(candidates[i][0].text, source)}
+        free = [i for i in done if self.glossary is None or not self.glossary.wanted(sources[i]).n_tokens]
+        again = [i for i in free if repetitions(sources[i]) <= _OFTEN]
+        blocked = replace(self, search=replace(self.search, no_repeat_ngram=_BLOCKED))
+        hypotheses = blocked.find([requests[i] for i in again], None if self.minimum_bayes_risk else n_best)
+        for i, of_piece in zip(again, self._decode(hypotheses, n_best), strict=True):
+            candidates[i] = of_piece
+        for i in done:
+            if is_loop(candidates[i][0].text, sources[i]):
+                done[i], candidates[i][0] = CUT, self._cut(candidates[i][0], sources[i])
+        return done
+
+    def _cut(self, candidate: Candidate, source: str) -> Candidate:
+        """Return the beginning of a loop, with what it repeats once, or as often as the source repeats something."""
+        times = repetitions(source)
+        row = next(row for row in _rows(candidate.text, _EXTRA) if _times(row) > max(_OFTEN, times))
+        end = row.start() + len(row[1]) * times
+        texts = self.tokenizers.tgt.decode([candidate.ids[:n] for n in range(len(candidate.ids) + 1)])
+        n = max(range(len(texts)), key=lambda n: len(texts[n].rstrip()) * (len(texts[n]) <= end))
+        return Candidate(texts[n], candidate.score, candidate.tokens[:n], candidate.ids[:n])
+
+    def _translation(self, pieces: Sequence[Piece], found: Iterator[dict[str, Any]]) -> Translation:
+        """Join the pieces of a text, each with what was found next; what has no ids stays as it is."""
         pieces = [
-            piece._replace(candidates=next(candidates) if piece.ids else _unchanged(piece.source)) for piece in pieces
+            piece._replace(**next(found) if piece.ids else {"candidates": _unchanged(piece.source)}) for piece in pieces
         ]
         unread = [zip(piece.ids, self.source_tokens(piece), strict=True) for piece in pieces if UNK_ID in piece.ids]
         best = [piece.best for piece in pieces if piece.ids]
@@ -280,6 +320,44 @@ def _joined(pieces: Sequence[Piece]) -> list[Candidate]:
 
 def _unchanged(text: str) -> list[Candidate]:
     return [Candidate(text, 0.0, [], [])]
+
+
+# Loops: what a model is led into by a source unlike those that it has learned from, the same again and again.
+
+SEARCHED_AGAIN, CUT = "searched again", "cut"
+_BLOCKED = 3  # no n-gram of this many tokens occurs twice in what is searched for again
+_OFTEN = 2  # what stands in a row more often, in a translation and not in its source, is a loop
+_EXTRA = 8  # characters that the repetitions of a loop have at least
+_LONGEST = 50  # characters of what is repeated
+_REPEATED = re.compile(rf"(?s)(.{{1,{_LONGEST}}}?)\1{{2,}}")
+_ZEROS = re.compile(r"[0,.]*0[0,.]*")  # of 1,000,000,000
+
+
+def _rows(text: str, extra: int = 1) -> list[re.Match[str]]:
+    """Return what stands in a row three times or more, whose repetitions have `extra` characters, from the left."""
+    rows = (row for row in _REPEATED.finditer(text) if not _ZEROS.fullmatch(row[1]))
+    return [row for row in rows if len(row[0]) - len(row[1]) >= extra]
+
+
+def _times(row: re.Match[str]) -> int:
+    return len(row[0]) // len(row[1])
+
+
+def repetitions(text: str, extra: int = 1) -> int:
+    """Return how often something stands in a row, at most; 1: nothing does three times."""
+    return max(map(_times, _rows(text, extra)), default=1)
+
+
+def is_loop(text: str, source: str) -> bool:
+    """Return whether a translation repeats something again and again, and more often than its source does."""
+    places = dict[str, int]()  # where each part was last
+    for place in range(len(text) - _EXTRA + 1):  # in most texts nothing is soon there again, which is found out quickly
+        part = text[place : place + _EXTRA]
+        n = place - places.get(part, -_LONGEST - 1)
+        if n <= _LONGEST and text.startswith(text[place - n : place + n], place):
+            return (times := repetitions(text, _EXTRA)) > _OFTEN and times > repetitions(source)
+        places[part] = place
+    return False
 
 
 # Minimum Bayes risk: the candidate of the highest expected utility, argmax_h Σ_r p(r) u(h, r), Kumar & Byrne 2004 with

@@ -276,7 +276,8 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         """Translate a text, or a list of texts, as in LibreTranslate.
 
         Only where there is something to say, the answer also has `dropped`, addresses on the web and of e-mail that
-        the translation lacks, `far`, whether the model is unsure, and `lost_tags`.
+        the translation lacks, `far`, whether the model is unsure, `loop`, what was done as the model repeated itself
+        ("searched again" or "cut"), and `lost_tags`.
         """
         asked = await read(request, LibreTranslateRequest)
         given = [asked.q] if isinstance(asked.q, str) else asked.q
@@ -301,6 +302,9 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         notices: dict[str, list[Any]] = {
             "lost_tags": [sorted(text.markup.lost) if text.markup else [] for text in texts],
             "dropped": [[address for line in text.lines for address in line.translation.dropped] for text in texts],
+            "loop": [
+                next((line.translation.loop for line in text.lines if line.translation.loop), "") for text in texts
+            ],
             "far": [any(line.translation.is_far for line in text.lines) for text in texts],
         }
         fields |= {name: values for name, values in notices.items() if any(values)}
@@ -342,6 +346,7 @@ def _sentence_fields(lines: Sequence[Line]) -> Iterator[dict[str, Any]]:
                 "source_tokens": source_tokens[i] if piece.ids else [],
                 "dropped": translation.dropped if is_last else [],
                 "far": translation.is_far,
+                "loop": piece.loop,
                 "unknown": [place for place, token in enumerate(piece.ids) if token == UNK_ID],
                 "candidates": [
                     {

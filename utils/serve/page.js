@@ -23,6 +23,7 @@ const WORDS = {
     unread: tokens => `The model does not know: ${tokens}`,
     dropped: what => `The translation does not have ${what}`,
     far: "The model is unsure: this is far from what it has learned from.",
+    loop: "The model repeated itself again and again, and was stopped.",
     seconds: s => s < 1 ? `${Math.round(s * 1000)} ms` : `${s.toFixed(1)} s`,
   },
   ja: {
@@ -47,6 +48,7 @@ const WORDS = {
     unread: tokens => `モデルの知らない文字があります：${tokens}`,
     dropped: what => `訳文に入っていません：${what}`,
     far: "学習した文とかけ離れているため、訳に自信がありません。",
+    loop: "モデルが同じことばを繰り返したので、途中で止めました。",
     seconds: s => s < 1 ? `${Math.round(s * 1000)} ミリ秒` : `${s.toFixed(1)} 秒`,
   },
 };
@@ -230,6 +232,7 @@ function show(answer) {
     ...(unread.size ? [words().unread([...unread].join(" "))] : unknown ? [words().unknown] : []),
     ...(dropped.length ? [words().dropped(dropped.join(" "))] : []),
     ...(answer.sentences.some(sentence => sentence.far) ? [words().far] : []),
+    ...(answer.sentences.some(sentence => sentence.loop) ? [words().loop] : []),
   ].join(" ");
   complain(remarks() ? remarks : null);
   at("time").textContent = `${words().seconds(answer.seconds)} · ${answer.run}`;

@@ -34,6 +34,8 @@ def notices(translation: Translation) -> dict[str, str]:
         said[_UNKNOWN] = f"not in the vocabulary, so the model reads <unk>: {' '.join(dict.fromkeys(unknown))}"
     if translation.is_far:
         said["far"] = "the model is unsure: this is far from what it has learned from"
+    if translation.loop:
+        said["loops"] = f"the model repeated itself again and again: {translation.loop}"
     if dropped := translation.dropped:
         said["addresses lost"] = f"the translation does not have {' '.join(dropped)}"
     if lost := [term for term, is_there in translation.terms if not is_there]:
@@ -147,6 +149,7 @@ class JsonLines(TextLines):
                 "unknown": translation.unknown,
                 "unknown_tokens": translation.unknown_tokens,
                 "far": translation.is_far,
+                "loop": translation.loop,
                 "dropped": translation.dropped,
             }
             if self.options.glossary is not None:
