@@ -12,7 +12,7 @@ from config.search import Limits
 from const.path import PICKLES
 from utils.command import Parser, needing_group, option_of, run_command
 from utils.file import read_json
-from utils.run import TEST, find_run, translators
+from utils.run import TEST, find_run, source_log_prob, translators
 from utils.terminal.option import add_model_options
 
 # How many shapes oneDNN keeps kernels for. Requests of all lengths have thousands: with its own limits a server of a
@@ -79,6 +79,7 @@ def main() -> None:
                     tgt_lang=primary_language(run.config.data.tgt_lang),
                     beam=run.config.search.beam_size,
                     translate=partial(translate_lines, translator, run.model),
+                    log_prob=source_log_prob(folder),
                     examples=examples(folder),
                     tags=run.tokenizers.text_tags,
                 )

@@ -79,7 +79,7 @@ after Ctrl-C.""",
     files.add_argument("--tag", metavar="TAG", help=text)
     text = "spaces separate all words and marks of the texts, as in the training text; translations are alike"
     files.add_argument("--pre-tokenized", action="store_true", help=text)
-    which = "run to use (default: the newest that reads the language); repeat for an ensemble"
+    which = "run to use (default: the one that reads the text best); repeat for an ensemble"
     model = add_model_options(parser, which)
     text = "ctranslate2: --run is a folder written by `export.py --to ctranslate2`; scores are normalised without <unk>"
     model.add_argument("--engine", choices=["miyako", "ctranslate2"], default="miyako", help=text)
@@ -161,7 +161,10 @@ def load(options: Options, file: Subtitles | Catalog | None, stdin: Ahead) -> Lo
     """Load the runs that are to translate, or what was exported from one."""
     keep_freed_memory()
     terms = read_terms(options.glossary) if options.glossary else None
-    folders = [find_run(Path(name)) for name in options.run or []] or [run_reading(beginning(options, file, stdin))]
+    folders, why = [find_run(Path(name)) for name in options.run or []], ""
+    if not folders:
+        folder, reason = run_reading(beginning(options, file, stdin))
+        folders, why = [folder], reason and f" ({reason}; --run names another)"
     is_plain = not options.pre_tokenized
     if options.engine == "ctranslate2":
         from utils.export.engine import TranslatorSettings, load_exported
@@ -195,7 +198,7 @@ def load(options: Options, file: Subtitles | Catalog | None, stdin: Ahead) -> Lo
     if terms is not None:
         translator.glossary = Glossary(terms, translator.tokenizers.tgt, own.data.src_lang)
     names = " + ".join(run.folder.resolve().name for run in runs)
-    title = f"{names}: {own.data.src_lang} → {own.data.tgt_lang}"
+    title = f"{names}: {own.data.src_lang} → {own.data.tgt_lang}{why}"
     is_tokenized = own.data.is_tokenized and not isinstance(runs[0].tokenizers.src, PlainText)
     inspector = Inspector(translator, [run.model for run in runs])
     return Loaded(title, inspector, SourceText(own.data.src_lang, is_tokenized), folders, runs[0])

@@ -12,6 +12,7 @@ from jaxtyping import config as jaxtyping_config
 from jaxtyping import install_import_hook
 
 from const.path import ROOT
+from utils.text import loop
 
 # Before any test imports them: the annotations of the tensors (Float[Tensor, "B T D"]) become checks.
 install_import_hook(["layers", "models"], "beartype.beartype")
@@ -32,6 +33,9 @@ def _no_measured_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("utils.device", "utils.task.task"):
         monkeypatch.setattr(f"{module}.speedup", lambda _precision, _d_model, learning: 1.0)  # noqa: ARG005 (by name)
 
+
+# Networks that are drawn and not trained repeat themselves in most translations: only tests of loops end them.
+loop.OFTEN = 999
 
 # Two busy threads on a loaded machine wait for each other, and tensors this small gain nothing from a second one.
 torch.set_num_threads(1)

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from config.data import BatchConfig, DataConfig
+from config.data import BatchConfig, DataConfig, TokenizerConfig
 from config.model import TransformerConfig
 from config.training import InferencePrecision
 from const.corpora import VERSION
@@ -45,11 +46,14 @@ from utils.run import (
     translators,
 )
 from utils.search.searcher import BeamSearch
-from utils.text.tokenizer import TokenizerPair, WordTokenizer
+from utils.text.loop import is_loop
+from utils.text.tokenizer import TokenizerPair, WordTokenizer, train_tokenizers
+from utils.text.words import WordPair, Words
 from utils.training.checkpoint import write_weights
 from utils.training.schedule import Rank
 
 CPU = torch.device("cpu")
+Kind = Literal["unigram", "bpe", "word"]
 SRC, TGT = WordTokenizer("都京の古い", lowercase=False), WordTokenizer(["capital", "the", "old"], lowercase=False)
 SMALL = TransformerConfig(d_model=8, n_heads=2, d_ff=8, n_encoder_layers=1, n_decoder_layers=2, max_length=20)
 ids = torch.tensor([[4, 5, 3], [6, 3, 0]])
@@ -143,16 +147,75 @@ def test_the_runs_of_the_project_are_used_where_no_run_of_ones_own_fits(tmp_path
 
     ja_en, en_ja = made("kftt_ja_en", "ja", "en", 8), made("kftt_en_ja", "en", "ja", 9)
     saved(tmp_path, "other", 10, MaskedLanguageConfig())
-    assert find_run(None, root=tmp_path) == run_reading("", tmp_path) == ja_en
-    assert [run_reading(text, tmp_path) for text in ("京都", "Kyoto", "1868")] == [ja_en, en_ja, ja_en]
+    assert find_run(None, root=tmp_path) == run_reading("", tmp_path).folder == ja_en
+    assert [run_reading(text, tmp_path).folder for text in ("京都", "Kyoto", "1868")] == [ja_en, en_ja, ja_en]
     assert find_run(Path("kftt_ja_en"), root=tmp_path) == ja_en
     own = made("mine-20260101-000000", "en", "de", 2)
     older = made("kftt_ja_en-20260101-000000", "ja", "en", 1)
     assert find_run(None, root=tmp_path) == own
-    assert [run_reading(text, tmp_path) for text in ("京都", "Kyoto", "1868", "서울")] == [older, own, own, own]
+    assert [run_reading(text, tmp_path).folder for text in ("京都", "Kyoto", "1868", "서울")] == [older, own, own, own]
     assert find_run(Path("kftt_ja_en"), root=tmp_path) == older  # of one's own, as it is the newest of this name
     assert find_run(ja_en, root=tmp_path) == ja_en
     assert [folder for folder, *_ in translators(tmp_path)] == [own, older, ja_en, en_ja]
+
+
+TEMPLES = [
+    f"{place}の{thing}は{year}年に建立された。" for place in "東西南北" for thing in "寺塔門" for year in range(9)
+]
+TRAINS = [f"{place}行きの{thing}は{n}時に出ますか。" for place in "東西南北" for thing in "車船便" for n in range(9)]
+BOTH = ["a train leaves at nine.", "an old temple was built."] * 9
+TRAIN, TEMPLE = TRAINS[5], TEMPLES[5]
+
+
+def reading(root: Path, name: str, time: int, lines: list[str], kind: Kind = "unigram") -> Path:
+    """A run that only has its settings and a vocabulary, which is learned from these lines."""
+    data, joint = DataConfig(src_lang="ja", tgt_lang="en"), kind == "unigram"
+    folder = saved(root, name, time, TranslationConfig(data=data, tokenizer=TokenizerConfig(joint=joint)))
+    config = TokenizerConfig(kind=kind, vocab_size=60, joint=joint, min_freq=1, tag=joint, character_coverage=1.0)
+    train_tokenizers(config, lines, BOTH, ("ja", "en")).save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_of_several_runs_the_one_that_reads_a_text_best_answers_whatever_its_age(tmp_path: Path, kind: Kind) -> None:
+    def answer(text: str) -> Path:
+        return run_reading(text, tmp_path).folder
+
+    temples = reading(tmp_path, "kftt_ja_en", 1, TEMPLES)
+    assert run_reading(TRAIN, tmp_path) == (temples, "")
+    trains = reading(tmp_path, "own-20260101-000000", 2, TRAINS, kind)
+    assert [answer(text) for text in (TEMPLE, TRAIN, "1868", f"{TEMPLE}{TEMPLE}{TRAIN}")] == [
+        temples,
+        trains,
+        trains,
+        temples,
+    ]
+    assert run_reading(TEMPLE, tmp_path).reason == "reads this text best of 2 runs"
+    copy = reading(tmp_path, "mine-20260101-000000", 3, TEMPLES[:-1])  # hardly worse, newer
+    assert [answer(text) for text in (TEMPLE, TRAIN)] == [copy, trains]
+    assert "nearly as well as the best" in run_reading(TEMPLE, tmp_path).reason
+    os.utime(copy / WEIGHTS, (0, 0))
+    assert answer(TEMPLE) == copy  # what comes with the project comes last, all the same
+    for file in copy.glob("tokenizer*.model"):
+        file.write_bytes(b"")
+    assert answer(TEMPLE) == temples
+
+
+def test_spaces_and_words_are_read_as_in_the_training_text(tmp_path: Path) -> None:
+    reading(tmp_path, "kftt_ja_en", 1, TEMPLES)
+    words = reading(tmp_path, "own-20260101-000000", 2, [" ".join(line) for line in TRAINS], kind="word")
+    WordPair(Words.learn("ja", map(" ".join, TRAINS)), Words.learn("en", BOTH)).save(words)
+    assert [run_reading(text, tmp_path).folder.name[:3] for text in (TRAIN, TEMPLE)] == ["own", "kft"]
+
+
+def test_of_many_runs_the_newest_of_each_name_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_folder, "_MANY", 3)
+    older, newer = (reading(tmp_path, f"a-2026010{i}-000000", i, (TEMPLES, TRAINS)[i - 1]) for i in (1, 2))
+    other, shipped = reading(tmp_path, "b-20260101-000000", 0, TRAINS), reading(tmp_path, "kftt_ja_en", 9, TRAINS)
+    assert run_reading(TRAIN, tmp_path) == (newer, "reads this text best of 3 runs")
+    for folder in (newer, other, shipped):
+        shutil.rmtree(folder)
+    assert run_reading(TEMPLE, tmp_path).folder == older
 
 
 @pytest.mark.parametrize("tie", ["none", "target", "all"])
@@ -189,6 +252,32 @@ def test_a_run_of_the_project_is_whole_and_translates_as_its_card_says(name: str
     assert result["bleu"] == published["bleu"]
     assert f"BLEU {published['bleu']:.2f} " in card
     assert "CC BY-SA 3.0" in card
+
+
+OFTEN = 2  # as it is outside of the tests
+LED_ASTRAY = {  # each into a loop, when it was written
+    "kftt_ja_en": [
+        "詳しくは @yyi を見てください。",
+        "^BoK|=Bo{@u$",
+        "・また、能因本は江戸時代初期（……",
+        "%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%%",
+        "喜連川喜連川喜連川喜連川喜連川喜連川喜連川",
+        "9号バ | も少なくなり | 記 | るいは比 | き",
+    ],
+    "kftt_en_ja": [
+        "・Overview of the samu------",
+        "no no lol!?lolhahelolno xo!?hexoxohehehehano",
+        "！！！！！！！！！！！",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_run_of_the_project_repeats_nothing_again_and_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("utils.text.loop.OFTEN", OFTEN)
+    found = load_run(PICKLES / name, CPU).translator(precision="fp32").translate(LED_ASTRAY[name])
+    assert not any(is_loop(piece.best.text, piece.source) for text in found for piece in text.pieces if piece.ids)
+    assert any(text.loop for text in found)
 
 
 # Translating.

@@ -44,8 +44,9 @@ from utils.search.glossary import Glossary, Wanted
 from utils.search.inspection import Inspector, join_words
 from utils.search.sampling import candidates, greedy_search, inverse_cdf, sample
 from utils.search.searcher import BeamSearch, NetworkSearch, Request, Sampling, Searcher
-from utils.search.translator import Translator, by_expected_chrf, pairwise_chrf, within_budget
+from utils.search.translator import CUT, SEARCHED_AGAIN, Translator, by_expected_chrf, pairwise_chrf, within_budget
 from utils.terminal.output import notices
+from utils.text.loop import is_loop
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, id_of_each
 
 CPU = torch.device("cpu")
@@ -460,6 +461,60 @@ class Echo(NamedTuple):
 
     def __call__(self, requests: Sequence[Request], *_: object) -> list[list[Hypothesis]]:
         return [[Hypothesis([WORD if i == UNK_ID else i for i in request.source], 0.0)] for request in requests]
+
+
+OFTEN = 2  # as it is outside of the tests
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "expected"),
+    [
+        ("He draws fusuma-e (a sliding sliding sliding sliding", "襖絵を描く。", True),
+        ("the Rinzai sect, the Rinzai sect, the Rinzai sect, the", "臨済宗である。", True),
+        ("一貫して一貫して一貫して優勢な", "It was always strong.", True),
+        ("In detail........................", "詳しく", True),
+        ("Yes, yes, yes, yes, yes", "はい、はい、はい、はい、はい", False),
+        ("It is very, very old, and very, very large.", "とても古く、とても大きい。", False),
+        ("Contents ............ 3", "目次・・・・・・・・・・・・ 3", False),
+        ("It cost 1,000,000,000,000 yen and www.aaa.org is 10000000000.", "一兆円で", False),
+        ("the temple of the capital of the province of the king", "王国の都の寺", False),
+    ],
+)
+def test_a_loop_repeats_more_often_than_its_source(
+    text: str, source: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("utils.text.loop.OFTEN", OFTEN)
+    assert is_loop(text, source) is expected
+
+
+class Looping(NamedTuple):
+    """A searcher that repeats what it reads five times; where no n-gram may be repeated, so many times as said."""
+
+    blocked: int
+    calls: list[tuple[int, int]]  # of how many requests, and what was blocked
+    tokens_per_batch: int = 999
+
+    def __call__(self, requests: Sequence[Request], config: SearchConfig, *_: object) -> list[list[Hypothesis]]:
+        self.calls.append((len(requests), config.no_repeat_ngram))
+        times = self.blocked if config.no_repeat_ngram else 5
+        return [
+            [Hypothesis([*tokenizers().tgt.encode(["temple " * (1 if len(request.source) > 4 else times)])[0]], -1.0)]
+            for request in requests
+        ]
+
+
+def test_a_loop_is_searched_again_or_else_cut_and_both_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("utils.text.loop.OFTEN", OFTEN)
+    for blocked, expected, done in ((2, "temple temple", SEARCHED_AGAIN), (4, "temple", CUT)):
+        calls: list[tuple[int, int]] = []
+        found, plain = translator(searcher=Looping(blocked, calls)).translate(["寺", LINE])
+        assert (found.text, found.loop, plain.loop) == (expected, done, "")
+        assert calls == [(2, 0), (1, 3)]  # only the loop
+        best = found.candidates[0]
+        assert tokenizers().tgt.decode([best.ids]) == [expected]
+        assert len(best.tokens) == len(best.ids)
+    (found,) = translator(searcher=Looping(2, calls := [])).translate(["寺寺寺"])
+    assert (found.text, found.loop, calls) == ("temple temple temple", CUT, [(1, 0)])  # as often as the source
 
 
 @settings(max_examples=40)

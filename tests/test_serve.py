@@ -236,6 +236,17 @@ def test_a_run_is_chosen_or_the_choice_is_named() -> None:
         chinese.choose_if_needed("The", "auto", "auto")
 
 
+def test_of_several_runs_in_one_direction_the_one_that_reads_a_text_best_is_chosen() -> None:
+    def served(name: str, known: str, tgt: str = "en") -> ServedRun:
+        return Scribe().served(name, tgt=tgt)._replace(log_prob=lambda text: -1.0 * len({*text} - {*known}))
+
+    runs = [served("temples", "寺塔"), served("trains", "駅車"), served("german", "寺塔駅車", "de")]
+    service = Service(runs, Limits())
+    for text, target, expected in (("寺の塔", "en", "temples"), ("駅の車", "auto", "trains"), ("山", "en", "temples")):
+        assert {service.choose(text, source, target)[0].name for source in ("ja", "auto")} == {expected}
+    assert service.choose("寺の塔", name="trains")[0].name == "trains"
+
+
 # ---- LibreTranslate's endpoint
 
 
@@ -383,6 +394,13 @@ def test_what_a_translation_lacks_and_what_the_model_is_unsure_of_is_said() -> N
         "dropped": ["https://b.org"],
         "far": True,
     }
+    (piece,) = line_of("山", "yama").translation.pieces
+    loop = line_of("山", "yama")
+    loop = loop._replace(translation=loop.translation._replace(pieces=[piece._replace(loop="cut")]))
+    cut = ServedRun(
+        "own", "ja", "en", 4, lambda texts, _: [loop if text == "山" else line_of(text, "") for text in texts]
+    )
+    assert translated([cut], ["寺\n山", "寺"])["loop"] == ["cut", ""]
     answer = translated(runs, [html, "temple", "<p>橋</p>"], format="html", source="auto")
     assert (answer["dropped"], answer["far"]) == ([["https://a.org"], [], []], [False, False, True])
 
@@ -410,9 +428,10 @@ def test_all_that_there_is_to_say_is_said_in_all_languages_of_the_page_and_in_th
     for name in Text("").remarks():
         assert name == "lost_tags" or len(re.findall(rf"^    {name}: ", SCRIPT, re.M)) == 2, name
     for name, remark in Translation([], [], []).remarks.items():
-        said = Mock(spec=Translation, terms=(), remarks={name: [] if isinstance(remark, list) else False})
+        said = Mock(spec=Translation, terms=(), remarks={name: remark})
         assert not notices(said)
-        said.remarks = {name: ["寺", "{x}", "寺"] if isinstance(remark, list) else True}
+        words: Any = {list: ["寺", "{x}", "寺"], str: "寺 {x}", bool: True}[type(remark)]
+        said.remarks = {name: words}
         (notice,) = notices(said).values()
         assert isinstance(remark, bool) or notice.endswith(" 寺 {x}")
 

@@ -71,6 +71,13 @@ def expected(folder: Path) -> list[str]:
     return [t.text for t in load_run(folder, CPU).translator().translate(LINES)]
 
 
+@pytest.fixture
+def expected_of_a_program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Translations of `LINES` in a process of its own, where loops are ended (see conftest.py)."""
+    monkeypatch.setattr("utils.text.loop.OFTEN", 2)
+    return [t.text for t in load_run(folder, CPU).translator().translate(LINES)]
+
+
 def as_file(lines: list[str]) -> str:
     return "".join(line + "\n" for line in lines)
 
@@ -106,11 +113,11 @@ def test_what_a_pipe_gave_before_a_wrong_line_is_kept_and_a_file_is_checked_firs
     assert out.read_text(encoding="utf-8") == command(stdin=wrong.read_bytes()).out == as_file(expected[:3])
 
 
-def test_a_line_is_handed_on_while_the_next_one_is_waited_for(folder: Path, expected: list[str]) -> None:
+def test_a_line_is_handed_on_while_the_next_one_is_waited_for(folder: Path, expected_of_a_program: list[str]) -> None:
     command = [sys.executable, "translate.py", "--run", str(folder), "--device", "cpu", "--precision", "fp32"]
     program = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
     with program, cast(TextIO, program.stdin) as ear, cast(TextIO, program.stdout) as mouth:
-        for line, translation in zip(LINES, expected, strict=True):
+        for line, translation in zip(LINES, expected_of_a_program, strict=True):
             print(line, file=ear, flush=True)
             assert mouth.readline() == f"{translation}\n"
     assert program.returncode == 0
@@ -234,7 +241,7 @@ def test_a_stream_is_looked_at_up_to_its_first_letters_and_read_whole() -> None:
         assert b"".join(iter(ahead.read1, b"")).decode() == text
 
 
-def test_what_a_reader_must_know_is_said_with_its_line(command: Command) -> None:
+def test_what_a_reader_must_know_is_said_with_its_line(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     found = command(stdin=as_file(["寺", "鬱", LONG, "寺鬱😀"]).encode())
     unknown, partly = found.err.splitlines()
     assert unknown == "line 2: no part of it is in the vocabulary; left unchanged"
@@ -246,6 +253,11 @@ def test_what_a_reader_must_know_is_said_with_its_line(command: Command) -> None
     asked = "https://a.org/会議.pdf?id=1を見て、https://b.org/2年.txtへ、https://c.org/から寺.へ行く"
     lost = "https://a.org/会議.pdf?id=1 https://b.org/2年.txt https://c.org/"
     assert f"line 1: the translation does not have {lost}\n" in command(asked).err
+    with monkeypatch.context() as patch:
+        answers = iter([False, True, False])  # of the two lines, and of what was searched again
+        patch.setattr("utils.text.loop.is_loop", lambda _text, _source: next(answers))
+        *_, loop = command(stdin=as_file(["橋", "寺"]).encode()).err.splitlines()
+    assert loop == "line 2: the model repeated itself again and again: searched again"
     *said, last = command(stdin=as_file(["鬱"] * 12).encode()).err.splitlines()
     assert len(said) == 10
     assert last.startswith("2 more lines: left unch")
@@ -358,7 +370,18 @@ def test_n_best_translations_are_a_list_as_moses_writes_it(command: Command, exp
 
 
 def test_json_has_what_is_cheap_and_what_is_asked_for(command: Command, expected: list[str]) -> None:
-    cheap = {"source", "translation", "score", "tokens", "unknown", "unknown_tokens", "far", "wordless", "dropped"}
+    cheap = {
+        "source",
+        "translation",
+        "score",
+        "tokens",
+        "unknown",
+        "unknown_tokens",
+        "far",
+        "loop",
+        "wordless",
+        "dropped",
+    }
     plain = read_json(command("--format", "jsonl", stdin=as_file(LINES).encode()).out)
     assert [(row["source"], row["translation"], set(row)) for row in plain] == [
         (line, text, cheap) for line, text in zip(LINES, expected, strict=True)
@@ -565,7 +588,9 @@ def test_what_was_typed_need_not_be_kept(state: str, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("locale", ["C.UTF-8", "C", "xx_XX.UTF-8"])
-def test_the_prompt_remembers_answers_and_obeys(locale: str, folder: Path, expected: list[str], tmp_path: Path) -> None:
+def test_the_prompt_remembers_answers_and_obeys(
+    locale: str, folder: Path, expected_of_a_program: list[str], tmp_path: Path
+) -> None:
     state = tmp_path / ".local" / "state" / "miyako" / "history"
     state.parent.mkdir(parents=True)
     state.write_text(f"{LINES[0]}\n", encoding="utf-8")
@@ -587,8 +612,8 @@ def test_the_prompt_remembers_answers_and_obeys(locale: str, folder: Path, expec
         return before
 
     assert "tiny-" in answer_to("")
-    assert expected[0] in answer_to("\x10\n")  # the previous line, from an earlier session
-    assert expected[2] in answer_to(f"{LINES[2]}\n")
+    assert expected_of_a_program[0] in answer_to("\x10\n")  # the previous line, from an earlier session
+    assert expected_of_a_program[2] in answer_to(f"{LINES[2]}\n")
     assert ":beam 0: give 1 to 1,000" in answer_to(":beam 0\n")
     os.write(ours, b"\x04")
     assert program.wait(60) == 0

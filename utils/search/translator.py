@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from config.search import Hypothesis, SamplingConfig, SearchConfig
 from const.token import UNK_ID
 from utils.search.glossary import Glossary
 from utils.search.searcher import BeamSearch, Request, Sampling, Searcher
+from utils.text import loop
 from utils.text.capitals import is_in_capitals, usual_case
 from utils.text.language import SCRIPTS, UNSPACED, has_words
 from utils.text.protected import LEARNED, WORDS, Masked, Span, StandIns, lost, masked, shown, spans, written
@@ -23,6 +24,8 @@ from utils.text.sentence import split_long, split_sentences
 from utils.text.structure import split_cells
 from utils.text.tokenizer import TokenizerPair
 
+SEARCHED_AGAIN, CUT = "searched again", "cut"  # what is done with loops
+_BLOCKED = 3  # no n-gram of this many tokens occurs twice in what is searched for again
 _MAX_PIECES = 2**20  # no text is split into more
 
 
@@ -44,6 +47,7 @@ class Piece(NamedTuple):
     candidates: Sequence[Candidate] = ()  # best first; none before it is translated
     masked: Masked = Masked("")  # what the ids are of
     lost: Sequence[Span] = ()  # of the best candidate
+    loop: str = ""  # what was done as the model repeated itself: SEARCHED_AGAIN or CUT
 
     @property
     def best(self) -> Candidate:
@@ -78,6 +82,12 @@ class Translation(NamedTuple):
         return [piece.source for piece in translated if not has_words(piece.best.text)]
 
     @property
+    def loop(self) -> str:
+        """What was done where the model repeated itself: of a piece that was cut, if there is one; "": nothing."""
+        loops = {piece.loop for piece in self.pieces}
+        return next((done for done in (CUT, SEARCHED_AGAIN) if done in loops), "")
+
+    @property
     def dropped(self) -> list[str]:
         """Numbers, addresses and the like that the text has and the best candidate has not."""
         return [span.text for piece in self.pieces for span in piece.lost]
@@ -89,6 +99,7 @@ class Translation(NamedTuple):
             "unknown": self.unknown,
             "unknown_tokens": self.unknown_tokens,
             "far": self.is_far,
+            "loop": self.loop,
             "wordless": self.wordless,
             "dropped": self.dropped,
         }
@@ -164,10 +175,36 @@ class Translator:
             for i, with_terms in zip(lacking, again, strict=True):
                 hypotheses[i] = with_terms
         done = [*map(self._chosen, pieces, self._decode(hypotheses, n_best), requests)]
-        self._search_words(done, requests, n_best)
-        self._search_lost(done, requests, n_best)
+        for mend in (self._end_loops, self._search_words, self._search_lost):
+            mend(done, requests, n_best)
         rest = iter(done)
         return [self._translation([next(rest) if piece.ids else piece for piece in of_text]) for of_text in split]
+
+    def _end_loops(self, pieces: list[Piece], requests: Sequence[Request], n_best: int) -> None:
+        """Search for loops again with no n-gram twice.
+
+        What is a loop then, too, or may repeat as its source does, or must have terms, is cut where it repeats itself.
+        """
+        loops = [i for i, piece in enumerate(pieces) if loop.is_loop(piece.best.text, piece.source)]
+        free = [i for i in loops if self.glossary is None or not self.glossary.wanted(pieces[i].source).n_tokens]
+        again = [i for i in free if loop.repetitions(pieces[i].source) <= loop.OFTEN]
+        blocked = replace(self, search=replace(self.search, no_repeat_ngram=_BLOCKED))
+        hypotheses = blocked.find([requests[i] for i in again], None if self.minimum_bayes_risk else n_best)
+        for i, candidates in zip(again, self._decode(hypotheses, n_best), strict=True):
+            pieces[i] = self._chosen(pieces[i], candidates, requests[i])._replace(loop=SEARCHED_AGAIN)
+        for i in loops:
+            first, *others = pieces[i].candidates
+            cut = self._chosen(pieces[i], [self._cut(first, pieces[i].source)], requests[i])
+            if cut.best.ids != first.ids:
+                pieces[i] = cut._replace(candidates=[cut.best, *others], loop=CUT)
+
+    def _cut(self, candidate: Candidate, source: str) -> Candidate:
+        """Return the beginning of a loop, as far as it has not repeated itself; what is none, whole."""
+        texts = self.tokenizers.tgt.decode([candidate.ids[:n] for n in range(len(candidate.ids) + 1)])
+        if (end := loop.end_of_first(texts[-1], source)) is None:
+            return candidate
+        n = max(range(len(texts)), key=lambda n: len(texts[n].rstrip()) * (len(texts[n]) <= end))
+        return Candidate(texts[n], candidate.score, candidate.tokens[:n], candidate.ids[:n])
 
     def _search_words(self, pieces: list[Piece], requests: Sequence[Request], n_best: int) -> None:
         """Search for longer translations of what has become empty or signs alone, and keep those with words."""

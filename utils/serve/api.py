@@ -69,7 +69,7 @@ class PageRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     text: str = Field(description="text; each line is translated separately")
-    run: str | None = Field(None, description="name of a run; default: the first that fits")
+    run: str | None = Field(None, description="name of a run; default: the one that reads the text best")
     source: str = Field(AUTO, description="language code of the text, or auto")
     target: str = Field(AUTO, description="language code to translate into, or auto")
     beam: int | None = Field(
@@ -277,7 +277,8 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
 
         Only where there is something to say, the answer also has `unknown_tokens`, parts of the text that the model
         cannot read, `unknown`, whether a line is left unchanged because all of it is such, `dropped`, addresses on the
-        web and of e-mail that the translation lacks, `far`, whether the model is unsure, `other_language`, whether the
+        web and of e-mail that the translation lacks, `far`, whether the model is unsure, `loop`, what was
+        done as it repeated itself ("searched again" or "cut"), `other_language`, whether the
         text does not look like the language that `source` says, and `lost_tags`.
         """
         asked = await read(request, LibreTranslateRequest)

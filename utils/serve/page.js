@@ -4,7 +4,7 @@ const WORDS = {
   en: {
     motto: "A Transformer, written from scratch, translates as you type.",
     speech: "日本語", direction: "Direction", run: "Run", beam: "Beam", tag: "Kind of text", none: "None", swap: "Translate the other way round",
-    detect: "Detect language", any: "The first that fits", own: "As trained", greedy: "1 (greedy)",
+    detect: "Detect language", any: "Best for the text", own: "As trained", greedy: "1 (greedy)",
     clear: "Clear", copy: "Copy", copied: "Copied", source: "Text", target: "Translation",
     placeholder: "Type or paste a text …", tries: "For example",
     attention: "Where the model looked", from: "Tokens of the text", into: "Tokens of the translation",
@@ -25,6 +25,7 @@ const WORDS = {
     wordless: what => `Not translated: ${what}`,
     dropped: what => `The translation does not have ${what}`,
     far: () => "The model is unsure: this is far from what it has learned from.",
+    loop: () => "The model repeated itself again and again, and was stopped.",
     seconds: s => s < 1 ? `${Math.round(s * 1000)} ms` : `${s.toFixed(1)} s`,
   },
   ja: {
@@ -51,6 +52,7 @@ const WORDS = {
     wordless: what => `訳せませんでした：${what}`,
     dropped: what => `訳文に入っていません：${what}`,
     far: () => "学習した文とかけ離れているため、訳に自信がありません。",
+    loop: () => "モデルが同じことばを繰り返したので、途中で止めました。",
     seconds: s => s < 1 ? `${Math.round(s * 1000)} ミリ秒` : `${s.toFixed(1)} 秒`,
   },
 };

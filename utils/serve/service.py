@@ -101,6 +101,7 @@ class ServedRun(NamedTuple):
     tgt_lang: str
     beam: int  # of its own search settings
     translate: Callable[[Sequence[str], Options], list[Line]]
+    log_prob: Callable[[str], float] = lambda _: 0.0  # of a text by its vocabulary: the run reads it well
     examples: Sequence[str] = ()  # sentences of the kind that it learned from
     tags: Sequence[str] = ()  # that its vocabulary has for kinds of text
 
@@ -130,7 +131,7 @@ class Text:
         of_lines = [line.translation.remarks for line in self.lines] or [Translation([], [], []).remarks]
         said = {name: [of_line[name] for of_line in of_lines] for name in of_lines[0]}
         joined = {
-            name: any(each) if isinstance(each[0], bool) else [*dict.fromkeys(chain(*each))]
+            name: [*dict.fromkeys(chain(*each))] if isinstance(each[0], list) else next(filter(None, each), each[0])
             for name, each in said.items()
         }
         is_other = bool(self.run and not self.detected and SourceText(self.run.src_lang).notices(self.parts))
@@ -152,7 +153,7 @@ class Text:
 class Service:
     """Runs that translate requests, once their batchers are entered.
 
-    Of several runs with the same direction, the first is used unless another is named.
+    Of several runs with the same direction, the one that reads a text best is used unless another is named.
     """
 
     def __init__(self, runs: Sequence[ServedRun], limits: Limits) -> None:
@@ -201,12 +202,12 @@ class Service:
             which = f"run {name}" if name else "run"
             raise HTTPException(400, f"no {which} translates {source}→{target}: choose from {directions}")
         if source.lower() != AUTO or name is not None:
-            return fitting[0], None
+            return _reading_best(fitting, text), None
         detected = detect(text, list(dict.fromkeys(run.src_lang for run in fitting)))
         if detected is None:
             cannot = f"the language of the text cannot be translated {AUTO}→{target}"
             raise HTTPException(400, f"{cannot}: choose from {directions}")
-        return next(run for run in fitting if run.src_lang == detected.language), detected
+        return _reading_best([run for run in fitting if run.src_lang == detected.language], text), detected
 
     async def translate(self, texts: Sequence[Text], options: Options) -> None:
         """Translate the texts of one request that have a run, line by line; all, or none with status 400 or 503."""
@@ -238,6 +239,12 @@ class Service:
         ):
             if n > max_n:
                 raise HTTPException(400, f"{n:,} {unit} exceed the limit of {max_n:,}: send them in parts")
+
+
+def _reading_best(runs: Sequence[ServedRun], text: str) -> ServedRun:
+    """Return the run that reads a text best, of those into the same language as the first; of equals the first."""
+    runs = [run for run in runs if run.tgt_lang == runs[0].tgt_lang]
+    return max(runs, key=lambda run: run.log_prob(text)) if len(runs) > 1 else runs[0]
 
 
 def _same(code: str, language: str) -> bool:

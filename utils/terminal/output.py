@@ -30,6 +30,7 @@ _NOTICES = {
     "unknown": ("left unchanged", "no part of it is in the vocabulary; left unchanged"),
     "unknown_tokens": (_UNKNOWN, "not in the vocabulary, so the model reads <unk>: {}"),
     "far": ("far", "the model is unsure: this is far from what it has learned from"),
+    "loop": ("loops", "the model repeated itself again and again: {}"),
     "wordless": ("not translated", "the translation has no word of {}"),
     "dropped": ("numbers, addresses and the like lost", "the translation does not have {}"),
 }
@@ -41,7 +42,7 @@ def notices(translation: Translation) -> dict[str, str]:
     for name, remark in translation.remarks.items():
         if remark:
             topic, notice = _NOTICES[name]
-            said[topic] = notice.format(" ".join(dict.fromkeys(remark)) if isinstance(remark, list) else "")
+            said[topic] = notice.format(" ".join(dict.fromkeys(remark)) if isinstance(remark, list) else remark)
     if lost := [term for term, is_there in translation.terms if not is_there]:
         said["terms missing"] = f"the translation does not have the terms {', '.join(lost)}"
     return said

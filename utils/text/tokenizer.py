@@ -1,6 +1,7 @@
 """Tokenizers: SentencePiece's sub-words or whole words, one for both languages or one each."""
 
 import io
+import math
 import random
 import re
 from collections import Counter
@@ -50,6 +51,9 @@ class Tokenizer(Protocol):
 
     def split(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the pieces that `encode` gives the ids of; unknown ones are shown as they stand in the text."""
+
+    def log_prob(self, i: int) -> float:
+        """Return the log-probability of a token in the training text, as far as the vocabulary tells."""
 
     def save(self, path: Path) -> None:
         """Write everything that `load` needs to this path, its suffix replaced by the tokenizer's own."""
@@ -209,7 +213,11 @@ class SentencePieceTokenizer:
         ids = [i for i in range(len(SPECIAL_TOKENS), len(self)) if not self._processor.is_control(i)]
         return {self._processor.id_to_piece(i): ScoredPiece(i, self._processor.get_score(i)) for i in ids}
 
-    @property
+    def log_prob(self, i: int) -> float:
+        """Return the score of a unigram model's piece; those of BPE count as equally likely."""
+        return -math.log(len(self)) if self.is_bpe else self._processor.get_score(i)
+
+    @cached_property
     def is_bpe(self) -> bool:
         """Whether the scores are BPE's numbers of merges; a unigram model's log-probabilities are not whole numbers."""
         return all(piece.score.is_integer() for piece in self.pieces.values())
@@ -301,11 +309,18 @@ class WordTokenizer:
         """Return the words of each text."""
         return [known_form(text, self._characters).split() for text in texts]
 
+    def log_prob(self, i: int) -> float:  # noqa: ARG002 (the protocol has it)
+        """Return the same for all words, whose frequencies are not kept."""
+        return -math.log(len(self))
+
 
 # The tokenizers of source and target: a joint one, or one each.
 
 _TAGS = "tokenizer_tag.txt"  # what every source begins with, separated by spaces
 _LANGUAGE = "<2"  # begins the tag of a language, and no other
+
+
+_UNREAD = -20.0  # log-probability of an unknown character: less than that of any piece
 
 
 class TokenizerPair(NamedTuple):
@@ -330,6 +345,15 @@ class TokenizerPair(NamedTuple):
         """Whether both sides have one vocabulary."""
         models = [side.model for side in self if isinstance(side, SentencePieceTokenizer)]
         return self.src is self.tgt or (len(models) == len(self) and models[0] is models[1])
+
+    def log_prob(self, text: str, share: float = 1.0) -> float:
+        """Return the log-probability of a source, in nats, by its tokens alone: comparable between vocabularies.
+
+        `share` is that of the text from which the vocabulary was learned which is in the language of the source.
+        """
+        (ids,), (tokens,), begin = self.src.encode([text]), self.src.split([text]), len(self.tags)
+        read = zip(ids[begin:], tokens[begin:], strict=False)  # a known form may have more words
+        return sum(_UNREAD * len(token) if i == UNK_ID else self.src.log_prob(i) - math.log(share) for i, token in read)
 
     def into(self, language: str) -> "TokenizerPair":
         """Return a pair whose sources have the tag of the language to translate into."""

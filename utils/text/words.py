@@ -129,7 +129,7 @@ class PlainText:
 
     def __init__(self, tokenizer: Tokenizer, words: Words) -> None:
         self._tokenizer, self._words = tokenizer, words
-        self.save, self.tokens = tokenizer.save, tokenizer.tokens
+        self.save, self.tokens, self.log_prob = tokenizer.save, tokenizer.tokens, tokenizer.log_prob
         self.tags: Sequence[str] = getattr(tokenizer, "tags", ())
 
     def __len__(self) -> int:
