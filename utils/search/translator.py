@@ -26,6 +26,7 @@ from utils.text.tokenizer import TokenizerPair
 
 SEARCHED_AGAIN, CUT = "searched again", "cut"  # what is done with loops
 _BLOCKED = 3  # no n-gram of this many tokens occurs twice in what is searched for again
+_WORSE = 1.25  # times the perplexity, years and the like are where they do not belong, and were left out rightly
 _MAX_PIECES = 2**20  # no text is split into more
 
 
@@ -234,9 +235,11 @@ class Translator:
             again.append(self.request(piece.ids, requests[i].prefix, requests[i].number)._replace(wanted=wanted))
         found = self._decode(self.find(again, None if self.minimum_bayes_risk else n_best), n_best)
         for (i, _), piece, candidates in zip(masks, read, found, strict=True):
-            pieces[i] = min(
-                pieces[i], self._chosen(piece, candidates, requests[i]), key=lambda chosen: len(chosen.lost)
-            )
+            chosen = self._chosen(piece, candidates, requests[i])
+            is_likely = self._perplexity([chosen.best]) < _WORSE * self._perplexity([pieces[i].best])
+            is_hard = any(span.is_hard for span in pieces[i].lost)
+            if (is_hard or is_likely) and len(chosen.lost) < len(pieces[i].lost):
+                pieces[i] = chosen
 
     def _chosen(self, piece: Piece, candidates: Sequence[Candidate], request: Request) -> Piece:
         """Return a piece with its candidates, without stand-ins, and what the best of them has lost."""
@@ -260,9 +263,7 @@ class Translator:
         """Join the translated pieces of a text; what has no ids stays as it is."""
         pieces = [piece if piece.ids else piece._replace(candidates=_unchanged(piece.source)) for piece in pieces]
         unread = [zip(piece.ids, self.source_tokens(piece), strict=True) for piece in pieces if UNK_ID in piece.ids]
-        best = [piece.best for piece in pieces if piece.ids]
-        n_tokens = sum(len(candidate.tokens) + 1 for candidate in best)
-        perplexity = math.exp(min(700.0, -sum(map(self._log_prob, best)) / max(1, n_tokens)))
+        perplexity = self._perplexity([piece.best for piece in pieces if piece.ids])
         covered = [self.glossary.coverage(piece.source, piece.best.ids) for piece in pieces] if self.glossary else []
         return Translation(
             _joined(pieces) if pieces else _unchanged(""),
@@ -272,6 +273,10 @@ class Translator:
             0 < self.search.max_perplexity < perplexity,
             [*chain(*covered)],
         )
+
+    def _perplexity(self, candidates: Sequence[Candidate]) -> float:
+        n_tokens = sum(len(candidate.tokens) + 1 for candidate in candidates)
+        return math.exp(min(700.0, -sum(map(self._log_prob, candidates)) / max(1, n_tokens)))
 
     def _log_prob(self, candidate: Candidate) -> float:
         return self.search.log_prob(candidate.score, len(candidate.tokens) + 1)

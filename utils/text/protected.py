@@ -49,6 +49,7 @@ _VERBATIM = {
     "negative number": rf"(?<![\w)\]）.,{KANA}{HAN}])[-−]\d+(?:\.\d+)?(?![\w-])",
     "time": rf"{_HOUR_EN.pattern}|{_HOUR_JA.pattern}|(?<![\d:])\d{{1,2}}[:：]\d{{2}}(?![\d:])",
     "date, version or telephone": r"(?<![\d.,])(?:\bv)?\d+(?:[-/.:]\d+){2,}(?![\d-])|(?<!\d)\d{3}-\d{4}(?!\d)",
+    "number of a book and the like": r"(?<![\w.,])\d{5,}[A-Z]?(?![\w,.]*\d|[万億千百]| ?(?:thousand|[mb]illion))",
 }  # fmt: skip
 _ANY_VERBATIM = re.compile("|".join(f"(?:{pattern})" for pattern in _VERBATIM.values()), re.A)
 
@@ -60,10 +61,14 @@ _ONES = (
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen"
 )
+_ORDINALS = (
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth "
+    "sixteenth seventeenth eighteenth nineteenth"
+)
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-_SMALL = {word: n for n, word in enumerate(_ONES.split(), 1)} | {
-    word: 10 * n for n, word in enumerate(_TENS.split(), 2)
-}
+_SMALL = {word: n for words in (_ONES, _ORDINALS) for n, word in enumerate(words.split(), 1)}
+for n, word in enumerate(_TENS.split(), 2):
+    _SMALL |= {word: 10 * n, f"{word[:-1]}ieth": 10 * n}
 _WIDE = str.maketrans("０１２３４５６７８９．，", "0123456789.,")
 _DIGIT = r"[0-9０-９]"
 _DIGITS = rf"{_DIGIT}{{1,3}}(?:[,，]{_DIGIT}{{3}})+(?!{_DIGIT})(?:[.．]{_DIGIT}+)?|{_DIGIT}+(?:[.．]{_DIGIT}+)?"
@@ -77,7 +82,7 @@ _ANY_JAPANESE = re.compile(rf"(?:{_DIGITS}|[〇{_KANJI}万億兆])+")
 _SCALE, _WORD = "|".join(_SCALES), "|".join(_SMALL)
 _ENGLISH = re.compile(
     rf"(?<![\w.])(?:(?:{_DIGITS})(?:[ -](?:{_SCALE})(?![A-Za-z]))*"
-    rf"|(?:{_WORD})(?:[ -](?:{_WORD}|(?:{_SCALE})(?:(?:,| and)(?= (?:{_WORD})))?))*(?![A-Za-z]))",
+    rf"|(?:{_WORD})(?:[ -](?:{_WORD}|(?:{_SCALE})(?:(?:,| and)(?= (?:{_WORD})))?))*(?!-?[A-Za-z]))",
     re.I,
 )
 _YEAR = 9999  # numbers up to here are copied well, or are words, and tell the grammar: one, 3月
@@ -142,13 +147,13 @@ def _value_of_words(text: str) -> Decimal:
 def written(span: Span, language: str) -> str:
     """Write a span in a language: numbers and times with its units, anything else as it stands."""
     is_japanese = primary_language(language) == "ja"
-    if hour := (_HOUR_EN if is_japanese else _HOUR_JA).fullmatch(span.text):
+    if span.value is None and (hour := (_HOUR_EN if is_japanese else _HOUR_JA).match(span.text)):
         return _hour_in_japanese(*hour.groups()) if is_japanese else _hour_in_english(*hour.groups())
     if span.value is None:
         return span.text
     value, is_whole = span.value, span.value == span.value.to_integral()
     plain = span.text.translate(_WIDE)
-    if plain.isdigit():
+    if re.fullmatch(r"[\d.]+", plain):  # 0.00, too
         return plain
     if is_japanese:
         return _in_japanese(int(value)) if is_whole and value >= 10**4 else f"{value.normalize():f}"
@@ -179,7 +184,7 @@ def _in_japanese(value: int) -> str:
 # A text for a model, and its translation for people.
 
 _SURE = 13  # from here on a number is written in digits, and a translation without it has lost it
-_ERA = re.compile(rf"[{HAN}]\d{{1,2}}(?=年)")  # 明治43年 may be 1910
+_ERA = re.compile(rf"[{HAN}）)]\d{{1,2}}(?=年)|\d{{1,2}}(?=月\d+日[(（]旧暦|日[(（]旧暦)")  # 明治43年 may be 1910
 
 
 class StandIns(NamedTuple):
@@ -190,7 +195,7 @@ class StandIns(NamedTuple):
 
 
 LEARNED = StandIns(NUMBERS, NAMES)
-WORDS = StandIns(["572", "683", "794", "437", "358", "926", "845", "269"], [*"XYZWVUQK"])
+WORDS = StandIns(["572", "683", "846", "437", "358", "926", "583", "269"], [*"XYZWVUQK"])
 
 
 class Masked(NamedTuple):
@@ -205,10 +210,15 @@ class Masked(NamedTuple):
     def unmasked(self, translation: str, language: str) -> str:
         """Return the translation with the spans as its language writes them."""
         if self.spans:
-            stand_in = re.compile("|".join(f"(?<![0-9A-Za-z]){re.escape(word)}(?![0-9A-Za-z])" for word in self.spans))
+            stand_in = re.compile("|".join(rf"(?<!{_like(word)}){word}(?!{_like(word)})" for word in self.spans))
             translation = stand_in.sub(lambda word: written(self.spans[word[0]], language), translation)
             translation = re.sub(r"(?<=[ap]\.m\.)\.", "", translation)
         return f"{self.head}{translation}{self.tail}"
+
+
+def _like(word: str) -> str:
+    """Return what makes a stand-in another word if it stands beside it: digits for digits, letters for letters."""
+    return "[0-9]" if word.isdigit() else "[A-Za-z]"
 
 
 def shown(tokens: Sequence[str], words: Mapping[str, str]) -> list[str]:
