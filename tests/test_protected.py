@@ -10,6 +10,7 @@ import pytest
 from config.data import TokenizerConfig
 from config.search import Hypothesis, SearchConfig
 from tests.tiny import tokenizers
+from utils.dataset.protect import masked_pair
 from utils.search.searcher import Request
 from utils.search.translator import Translator
 from utils.text.protected import (
@@ -20,7 +21,6 @@ from utils.text.protected import (
     StandIns,
     lost,
     masked,
-    masked_pair,
     spans,
     written,
 )

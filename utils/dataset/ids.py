@@ -28,9 +28,10 @@ from utils.command import Log
 from utils.dataset.cache import cache_folder, cached, file_hash, remove_cached
 from utils.dataset.check import report_shared
 from utils.dataset.corpus import Corpus, Split
+from utils.dataset.protect import masked_pair
 from utils.dataset.text import BLOCK, FURTHER, ParallelFiles, TextLines, clean, in_blocks, lines_of
 from utils.file import read_json, write_json
-from utils.text.protected import STAND_INS, masked_pair
+from utils.text.protected import STAND_INS
 from utils.text.tokenizer import Tokenizer, TokenizerPair, id_of_each, load_tokenizers, train_tokenizers
 
 

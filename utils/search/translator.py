@@ -224,7 +224,10 @@ class Translator:
         if not (masks := [(i, text) for i, text in masks if text.spans]):
             return
         encoded = self.tokenizers.src.encode([text.text for _, text in masks])
-        read = [pieces[i]._replace(ids=ids, masked=text) for (i, text), ids in zip(masks, encoded, strict=True)]
+        read = [
+            pieces[i]._replace(ids=ids[: self.window - 1], masked=text, loop="")
+            for (i, text), ids in zip(masks, encoded, strict=True)
+        ]
         terms = {word: word for words in self._stand_ins for word in words}
         forced = Glossary(
             {**(self.glossary.terms if self.glossary else {}), **terms}, self.tokenizers.tgt, self.src_lang
@@ -238,6 +241,8 @@ class Translator:
             chosen = self._chosen(piece, candidates, requests[i])
             is_likely = self._perplexity([chosen.best]) < _WORSE * self._perplexity([pieces[i].best])
             is_hard = any(span.is_hard for span in pieces[i].lost)
+            if loop.is_loop(chosen.best.text, piece.source):
+                continue
             if (is_hard or is_likely) and len(chosen.lost) < len(pieces[i].lost):
                 pieces[i] = chosen
 
