@@ -262,7 +262,10 @@ def test_two_text_files_become_a_run_folder_that_holds_everything(home: Path) ->
     assert (config.name, config.model.d_model, config.data.src) == ("tiny", 16, home / "my.ja")
 
 
-def test_the_test_set_is_scored_with_the_best_weights_and_the_runs_own_search(home: Path) -> None:
+def test_the_test_set_is_scored_with_the_best_weights_and_the_runs_own_search(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("utils.text.loop.OFTEN", 2)  # as in the training, a process of its own
     folder = run(home)
     translations = (folder / "test.txt").read_text(encoding="utf-8").split("\n")[:-1]
     texts = [file.read_text(encoding="utf-8").splitlines() for file in (home / "corpus").glob("files-*/test.src")]
@@ -553,7 +556,10 @@ def test_a_checkpoint_from_before_an_option_is_of_its_default(tmp_path: Path) ->
         train.resume(trainer, store, learned, print)
 
 
-def test_what_comes_next_works_as_it_is_printed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_comes_next_works_as_it_is_printed(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("utils.text.loop.OFTEN", 2)  # as in the training, a process of its own
     _, next_steps, *_ = said(home).split("What next?\n")
     command = shlex.split(next(line for line in next_steps.splitlines() if line.startswith("    ")))
     translated = outcome("translate.py", translate.main, capsys, *command[2:])

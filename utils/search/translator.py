@@ -186,7 +186,8 @@ class Translator:
 
         What is a loop then, too, or may repeat as its source does, or must have terms, is cut where it repeats itself.
         """
-        loops = [i for i, piece in enumerate(pieces) if loop.is_loop(piece.best.text, piece.source)]
+        if not (loops := [i for i, piece in enumerate(pieces) if loop.is_loop(piece.best.text, piece.source)]):
+            return
         free = [i for i in loops if self.glossary is None or not self.glossary.wanted(pieces[i].source).n_tokens]
         again = [i for i in free if loop.repetitions(pieces[i].source) <= loop.OFTEN]
         blocked = replace(self, search=replace(self.search, no_repeat_ngram=_BLOCKED))
