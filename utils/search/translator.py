@@ -26,6 +26,7 @@ from utils.text.tokenizer import TokenizerPair
 
 SEARCHED_AGAIN, CUT = "searched again", "cut"  # what is done with loops
 _BLOCKED = 3  # no n-gram of this many tokens occurs twice in what is searched for again
+_LONG = 40  # tokens
 _WORSE = 1.25  # times the perplexity, years and the like are where they do not belong, and were left out rightly
 _MAX_PIECES = 2**20  # no text is split into more
 
@@ -219,8 +220,15 @@ class Translator:
                 pieces[i] = pieces[i]._replace(candidates=with_words)
 
     def _search_lost(self, pieces: list[Piece], requests: Sequence[Request], n_best: int) -> None:
-        """Translate again, with stand-ins for all numbers, what has lost one of them; keep what has lost less."""
-        lacking = [(i, piece) for i, piece in enumerate(pieces) if piece.lost]
+        """Translate again, with stand-ins for all numbers, what has lost one of them; keep what has lost less.
+
+        Not a long sentence that has lost a year or the like: it may do without, and seldom gains.
+        """
+        lacking = [
+            (i, piece)
+            for i, piece in enumerate(pieces)
+            if any(span.is_hard for span in piece.lost) or (piece.lost and len(piece.ids) < _LONG)
+        ]
         masks = [(i, self._masked(piece.source, True, piece.masked.in_capitals)) for i, piece in lacking]
         if not (masks := [(i, text) for i, text in masks if text.spans]):
             return
