@@ -27,7 +27,7 @@ import yaml
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench import decode, faults, gpu, measure, train
+from bench import decode, everyday, faults, gpu, measure, train
 from bench.decode import CTRANSLATE2, RECOMPUTING
 from bench.results import train_table
 from bench.train import COMPARED, EOLE, JOEYNMT, OURS, PEER_WARM_UP, PEERS, PLAIN
@@ -492,3 +492,13 @@ def test_the_speed_of_a_gpu_is_part_of_what_is_published(
     assert "miyako bf16 | 4,096 | 500" in capsys.readouterr().out
     result = read_json(tmp_path / "result.json")
     assert (result["commit"], result["speed"]["name"], result["figures"]["kftt_ja_en_bleu"]) == ("abc", "x", 3.0)
+
+
+def test_tanaka_is_written_as_people_write_it() -> None:
+    usual = everyday.usual_words(
+        [("", "we met John, and then John and John"), ("", "so John")], [("", "a City, the City")]
+    )
+    assert usual["john"] == "John"
+    assert "city" not in usual
+    pair = "彼 は ジョン だ 。", "he does n't know john 's boss . i 'm here ."
+    assert [*everyday.plain([pair], usual)] == [("彼はジョンだ。", "He doesn't know John's boss. I'm here.")]
