@@ -12,8 +12,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from bench.measure import benchmark_parser
-from utils.command import run_command
+from utils.command import Parser, run_command
 from utils.dataset.protect import masked_pair
 from utils.dataset.text import Pair, ParallelFiles, write_pairs
 from utils.text.words import Words
@@ -71,18 +70,28 @@ def plain(pairs: Sequence[Pair], usual: dict[str, str]) -> Iterator[Pair]:
         yield src.replace(" ", ""), line
 
 
-def main() -> None:
-    """Write the texts."""
-    parser = benchmark_parser(
-        "everyday",
-        __doc__ or "",
+def build_parser() -> Parser:
+    """Build the parser with all options."""
+    parser = Parser(
+        prog="bench.everyday",
+        usage="python -m bench.everyday ARCHIVE ... --out FOLDER [OPTION ...]",
+        description=(__doc__ or "").split("\n\n")[1],
+        epilog="examples:\n"
         "  python -m bench.everyday kftt-data-1.0.tar.gz small_parallel_enja.tar.xz everyday.tar.xz --out everyday",
-        kyoto=(15_000, "pairs of KFTT, of which four fifths have a number or a name on both sides"),
-        held_out=(250, "pairs of either dev text"),
+    )
+    text = "pairs of KFTT, of which four fifths have a number or a name on both sides (default: 15,000)"
+    parser.add_argument("--kyoto", type=int, default=15_000, metavar="N", help=text)
+    parser.add_argument(
+        "--held-out", type=int, default=250, metavar="N", help="pairs of either dev text (default: 250)"
     )
     parser.add_argument("archives", nargs="+", type=Path, help="archives that have the texts")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
-    asked = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    """Write the texts."""
+    asked = build_parser().parse_args()
     parts, draw = read(asked.archives), Random(1)
     usual = usual_words(parts["lectures"], parts["kftt"])
     tanaka = {name: [*plain(pairs, usual)] for name, pairs in parts.items() if name.startswith("tanaka")}
