@@ -1,6 +1,5 @@
 """Score translations: `python evaluate.py run [RUN]`, or another verb; `curves` draws trainings."""
 
-import hashlib
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
@@ -14,6 +13,7 @@ from config.training import Device
 from const.path import EVERYDAY
 from utils.command import Namespace, Parser, aligned, require_options_at_least, run_command
 from utils.config import TranslationConfig
+from utils.dataset.cache import file_hash
 from utils.evaluation.metric import TOKENIZERS, Test, sampling_seed
 from utils.evaluation.score import (
     N_BOOTSTRAP,
@@ -188,8 +188,7 @@ def print_everyday(arguments: Namespace) -> None:
     names = [folder.resolve().name for folder in folders]
     print(f"# Everyday sentences\n\nOf no corpus; `python evaluate.py everyday {' '.join(names)}` printed this page.")
     for name, folder, (source, target) in zip(names, folders, directions, strict=True):
-        digest = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
-        print(f"\n## `{name}` ({source}→{target}), weights {digest[:8]}")
+        print(f"\n## `{name}` ({source}→{target}), weights {file_hash(folder / WEIGHTS)[:8]}")
         topics = {topic: text.split(" / ") for topic, text in everyday[primary_language(source)].items()}
         translator = load_run(folder, pick_device(arguments.device), plain=True).translator()
         translations = iter(translator.translate([*chain(*topics.values())]))
