@@ -229,7 +229,10 @@ class Translator:
             for i, piece in enumerate(pieces)
             if any(span.is_hard for span in piece.lost) or (piece.lost and len(piece.ids) < _LONG)
         ]
-        masks = [(i, self._masked(piece.source, True, piece.masked.in_capitals)) for i, piece in lacking]
+        masks = [
+            (i, self._masked(piece.source, everything=True, in_capitals=piece.masked.in_capitals))
+            for i, piece in lacking
+        ]
         if not (masks := [(i, text) for i, text in masks if text.spans]):
             return
         encoded = self.tokenizers.src.encode([text.text for _, text in masks])
@@ -250,9 +253,8 @@ class Translator:
             chosen = self._chosen(piece, candidates, requests[i])
             is_likely = self._perplexity([chosen.best]) < _WORSE * self._perplexity([pieces[i].best])
             is_hard = any(span.is_hard for span in pieces[i].lost)
-            if loop.is_loop(chosen.best.text, piece.source):
-                continue
-            if (is_hard or is_likely) and len(chosen.lost) < len(pieces[i].lost):
+            is_better = len(chosen.lost) < len(pieces[i].lost) and not loop.is_loop(chosen.best.text, piece.source)
+            if is_better and (is_hard or is_likely):
                 pieces[i] = chosen
 
     def _chosen(self, piece: Piece, candidates: Sequence[Candidate], request: Request) -> Piece:

@@ -21,11 +21,11 @@ STAND_INS = [*NUMBERS, *NAMES]
 # what takes the place of placeholders in a file whose format says what those are, before its texts are translated
 NUMBER_MARKS, NAME_MARKS = ("".join(map(chr, range(begin, begin + 64))) for begin in (0xE200, 0xE240))
 
-# What stays as it is, but for times: a line for each sort, the first that fits is taken.
 # Japanese letters of an address: 会議.pdf?id=1, wiki/東京, but not a text right behind it
 _PATH = rf"(?:[{KANA}{HAN}]+(?=\.[A-Za-z]{{2,4}}\b)[!-~]+|(?<=/)[{HAN}]+)"
 _HOUR_EN = re.compile(r"(?<![\d:])(\d{1,2})(?::(\d{2}))? ?([APap])\.?[Mm]\b(?:\.(?!\s*$))?")
 _HOUR_JA = re.compile(r"(午前|午後)(\d{1,2})時(?:(\d{1,2})分)?(?!間)")
+# What stays as it is, but for times: a line for each sort, the first that fits is taken.
 _VERBATIM = {
     "mark of a placeholder": f"[{NUMBER_MARKS}{NAME_MARKS}]",
     "address on the web": rf"https?://[!-~]+{_PATH}*(?<=[\w/=&#{HAN}-])"
@@ -38,8 +38,8 @@ _VERBATIM = {
     "mention": rf"(?<![\w.])(?:@[A-Za-z_]\w*|#[A-Za-z_{KANA}{HAN}][\w{KANA}{HAN}]*)",
     "shortcode": r"(?<!\w):[a-z][a-z0-9_+-]*:(?!\w)",
     "file": r"(?<![\w./~])(?:(?:~|\.{1,2}|[A-Z]:)(?:[/\\][\w.-]*\w)+|(?:/[\w.-]*\w){2,}/?|"
-    r"(?:[\w-]+/)*[\w-]+(?:\.[\w-]+)*\.(?:py|js|ts|c|h|cpp|java|rs|go|rb|sh|txt|md|pdf|docx?|xlsx?|pptx?|csv|tsv|json|ya?ml|toml|xml|html?|css|zip|gz"
-    r"|tar|png|jpe?g|gif|svg|mp[34]|wav|exe|srt|po)(?!\w))",
+    r"(?:[\w-]+/)*[\w-]+(?:\.[\w-]+)*\.(?:py|js|ts|c|h|cpp|java|rs|go|rb|sh|txt|md|pdf|docx?|xlsx?|pptx?|csv|tsv|json"
+    r"|ya?ml|toml|xml|html?|css|zip|gz|tar|png|jpe?g|gif|svg|mp[34]|wav|exe|srt|po)(?!\w))",
     "emoji": r"(?:[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff][\ufe0e\ufe0f\u200d\u20e3]*)+",
     "amount": r"[$£€¥￥]\s?\d+(?:,\d{3})*(?:\.\d+)?",
     "degrees": r"(?<![\d.])[-−]?\d+(?:\.\d+)?\s?°[CF]?",
