@@ -120,9 +120,11 @@ def looks_untokenized(lines: Sequence[str]) -> bool:
 
 # Language detection by letters, among the available languages, and language names.
 
-# models spell them anew, if at all: they are names, and no text
-_PATH = rf"[{KANA}{HAN}]+(?=\.[A-Za-z]{{2,4}}\b)[!-~]+"  # of a URL: 会議.pdf?id=1, but not a text right behind it
-ADDRESS = re.compile(rf"https?://[!-~]+(?:{_PATH})*(?<=[\w/])|(?<![\w.+-])[\w.+-]+@[\w-]+\.[A-Za-z.]+[A-Za-z]", re.A)
+# Japanese letters of an address: 会議.pdf?id=1, wiki/東京, but not a text right behind it
+_PATH = rf"(?:[{KANA}{HAN}]+(?=\.[A-Za-z]{{2,4}}\b)[!-~]+|(?<=/)[{HAN}]+)"
+WEB_ADDRESS = rf"https?://[!-~]+{_PATH}*(?<=[\w/=&#{HAN}-])|\bwww\.[\w.-]+\.[A-Za-z]{{2,}}(?:/[!-~]*)?(?<=[\w/])"
+MAIL_ADDRESS = r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[A-Za-z.]*[A-Za-z]"
+_ADDRESS = re.compile(f"{WEB_ADDRESS}|{MAIL_ADDRESS}", re.A)  # models spell them anew, if at all: they are no text
 _MARKUP = re.compile(r"(?s)```.*?(?:```|\Z)|`[^`\n]*`|</?[A-Za-z][^<>]*>")
 _JAPANESE, _LATIN = f"[{KANA}{HAN}]", "[A-Za-z]"
 # where a Latin word is part of a Japanese sentence: no space is beside it, or one and then a particle
@@ -153,7 +155,7 @@ def detect(text: str, languages: Sequence[str]) -> Detected | None:
     text without letters; addresses and markup do not count beside others. With kana, a text of more Latin letters is
     Japanese, too, if it ends so, or if they are not many more, or if their words are parts of its sentences.
     """
-    plain = ADDRESS.sub(" ", _MARKUP.sub(" ", text))
+    plain = _ADDRESS.sub(" ", _MARKUP.sub(" ", text))
     n, counts = count_letters(plain)
     if not n:
         plain, (n, counts) = text, count_letters(text)

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
-from config.data import primary_language
-from utils.text.language import HAN, KANA
+from utils.text.language import HAN, KANA, MAIL_ADDRESS, WEB_ADDRESS
+from utils.text.number import HOUR_EN, HOUR_JA, hour_in, is_in_digits, number_in, numbers, value_of
 
 _OF_EACH = 8  # spans of a sentence that have a stand-in of each sort; further ones are left to the model
 # of the private use area, which no text has: tokens of their own in a vocabulary that is learned with them
@@ -21,16 +21,11 @@ STAND_INS = [*NUMBERS, *NAMES]
 # what takes the place of placeholders in a file whose format says what those are, before its texts are translated
 NUMBER_MARKS, NAME_MARKS = ("".join(map(chr, range(begin, begin + 64))) for begin in (0xE200, 0xE240))
 
-# Japanese letters of an address: 会議.pdf?id=1, wiki/東京, but not a text right behind it
-_PATH = rf"(?:[{KANA}{HAN}]+(?=\.[A-Za-z]{{2,4}}\b)[!-~]+|(?<=/)[{HAN}]+)"
-_HOUR_EN = re.compile(r"(?<![\d:])(\d{1,2})(?::(\d{2}))? ?([APap])\.?[Mm]\b(?:\.(?!\s*$))?")
-_HOUR_JA = re.compile(r"(午前|午後)(\d{1,2})時(?:(\d{1,2})分)?(?!間)")
 # What stays as it is, but for times: a line for each sort, the first that fits is taken.
 _VERBATIM = {
     "mark of a placeholder": f"[{NUMBER_MARKS}{NAME_MARKS}]",
-    "address on the web": rf"https?://[!-~]+{_PATH}*(?<=[\w/=&#{HAN}-])"
-    r"|\bwww\.[\w.-]+\.[A-Za-z]{2,}(?:/[!-~]*)?(?<=[\w/])",
-    "address of mail": r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[A-Za-z.]*[A-Za-z]",
+    "address on the web": WEB_ADDRESS,
+    "address of mail": MAIL_ADDRESS,
     "code": r"`[^`\n]+`",
     "placeholder": r"\$?\{\{[^{}\n]*\}\}|[$%#]?\{\w[^{}\s]*\}"
     r"|%(?:\d+\$|\(\w+\))?[-+0#]*\d*(?:\.\d+)?l{0,2}[sdfuxi@](?![A-Za-z])|\$[A-Za-z_]\w*",
@@ -45,44 +40,12 @@ _VERBATIM = {
     "degrees": r"(?<![\d.])[-−]?\d+(?:\.\d+)?\s?°[CF]?",
     "power": r"\d+[⁰¹²³⁴-⁹⁻]+|\d*[¼½¾⅓⅔]|\d*[①-⑳]",
     "negative number": rf"(?<![\w)\]）.,{KANA}{HAN}])[-−]\d+(?:\.\d+)?(?![\w-])",
-    "time": rf"{_HOUR_EN.pattern}|{_HOUR_JA.pattern}|(?<![\d:])\d{{1,2}}[:：]\d{{2}}(?![\d:])",
+    "time": rf"{HOUR_EN.pattern}|{HOUR_JA.pattern}|(?<![\d:])\d{{1,2}}[:：]\d{{2}}(?![\d:])",
     "date, version or telephone": r"(?<![\d.,])(?:\bv)?\d+(?:[-/.:]\d+){2,}(?![\d-])|(?<!\d)\d{3}-\d{4}(?!\d)",
     "number of a book and the like": r"(?<![\w.,])\d{5,}[A-Z]?(?![\w,.]*\d|[万億千百]| ?(?:thousand|[mb]illion))",
 }  # fmt: skip
 _ANY_VERBATIM = re.compile("|".join(f"(?:{pattern})" for pattern in _VERBATIM.values()), re.A)
 
-# Numbers: in digits of either width, with or without 万 and 億, or million; in words, and kanji before a counter.
-_UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10**4, "億": 10**8, "兆": 10**12}
-_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_KANJI_DIGITS = {digit: i for i, digit in enumerate("〇一二三四五六七八九")}
-_ONES = (
-    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen"
-)
-_ORDINALS = (
-    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth "
-    "sixteenth seventeenth eighteenth nineteenth"
-)
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-_SMALL = {word: n for words in (_ONES, _ORDINALS) for n, word in enumerate(words.split(), 1)}
-for n, word in enumerate(_TENS.split(), 2):
-    _SMALL |= {word: 10 * n, f"{word[:-1]}ieth": 10 * n}
-_WIDE = str.maketrans("０１２３４５６７８９．，", "0123456789.,")
-_DIGIT = r"[0-9０-９]"
-_DIGITS = rf"{_DIGIT}{{1,3}}(?:[,，]{_DIGIT}{{3}})+(?!{_DIGIT})(?:[.．]{_DIGIT}+)?|{_DIGIT}+(?:[.．]{_DIGIT}+)?"
-_COUNTED = r"(?=[人円石戸個件本冊台頭匹坪点部名歳回])"  # not 八百屋, 三十三間堂
-_KANJI = "一二三四五六七八九十百千"
-_JAPANESE = re.compile(
-    rf"(?:(?:{_DIGITS})(?:[十百千]?[兆億万]|[百千](?![{HAN}]{{2}}))?)+"
-    rf"|[{_KANJI}]+[万億兆](?:[{_KANJI}万億]+|(?=[年日をがのにとで、。]|以|余|もの|$)|{_COUNTED})|[{_KANJI}]{{3,}}{_COUNTED}"
-)
-_ANY_JAPANESE = re.compile(rf"(?:{_DIGITS}|[〇{_KANJI}万億兆])+")
-_SCALE, _WORD = "|".join(_SCALES), "|".join(_SMALL)
-_ENGLISH = re.compile(
-    rf"(?<![\w.])(?:(?:{_DIGITS})(?:[ -](?:{_SCALE})(?![A-Za-z]))*"
-    rf"|(?:{_WORD})(?:[ -](?:{_WORD}|(?:{_SCALE})(?:(?:,| and)(?= (?:{_WORD})))?))*(?!-?[A-Za-z]))",
-    re.I,
-)
 _YEAR = 9999  # numbers up to here are copied well, or are words, and tell the grammar: one, 3月
 
 
@@ -103,80 +66,17 @@ def spans(text: str, language: str, lenient: bool = False) -> list[Span]:
     """
     found = [Span(*match.span(), match[0]) for match in _ANY_VERBATIM.finditer(text)]
     taken = {at for span in found for at in range(span.begin, span.end)}
-    numbers = {"en": _ENGLISH, "ja": _ANY_JAPANESE if lenient else _JAPANESE}.get(primary_language(language))
-    for match in numbers.finditer(text) if numbers else ():
+    for match in numbers(text, language, lenient):
         if taken.isdisjoint(range(*match.span())):
-            value, is_word = _value(match[0]), re.match("[A-Za-z]", match[0])
-            is_hard = value > _YEAR or not (is_word or match[0].translate(_WIDE).isdigit())
+            value, is_word = value_of(match[0]), re.match("[A-Za-z]", match[0])
+            is_hard = value > _YEAR or not (is_word or is_in_digits(match[0]))
             found.append(Span(*match.span(), match[0], value, is_hard))
     return sorted(found)
 
 
-def _value(text: str) -> Decimal:
-    text = text.translate(_WIDE).replace(",", "").lower()
-    if text[-1:].isascii() and re.search("[a-z]", text):
-        return _value_of_words(text)
-    total = Decimal(0)
-    for part, unit in re.findall(r"(.+?)([兆億万]|$)", text):
-        total += _below_ten_thousand(part) * _UNITS.get(unit, 1)
-    return total
-
-
-def _below_ten_thousand(text: str) -> Decimal:
-    total = Decimal(0)
-    for digits, unit in re.findall(r"([\d.]+|[〇一二三四五六七八九]?)([十百千]|(?=[^十百千]|$))", text):
-        if digits or unit:
-            total += Decimal(_KANJI_DIGITS.get(digits, digits or 1)) * _UNITS.get(unit, 1)
-    return total
-
-
-def _value_of_words(text: str) -> Decimal:
-    total = part = Decimal(0)
-    for word in re.findall(r"[a-z]+|[\d.]+", text):
-        if word == "hundred":
-            part = (part or Decimal(1)) * 100
-        elif word in _SCALES:
-            total, part = total + (part or Decimal(1)) * _SCALES[word], Decimal(0)
-        elif word != "and":
-            part += Decimal(_SMALL.get(word, word if word[0].isdigit() else 0))
-    return total + part
-
-
 def written(span: Span, language: str) -> str:
     """Write a span in a language: numbers and times with its units, anything else as it stands."""
-    is_japanese = primary_language(language) == "ja"
-    if span.value is None and (hour := (_HOUR_EN if is_japanese else _HOUR_JA).match(span.text)):
-        return _hour_in_japanese(*hour.groups()) if is_japanese else _hour_in_english(*hour.groups())
-    if span.value is None:
-        return span.text
-    value, is_whole = span.value, span.value == span.value.to_integral()
-    plain = span.text.translate(_WIDE)
-    if re.fullmatch(r"[\d.]+", plain):  # 0.00, too
-        return plain
-    if is_japanese:
-        return _in_japanese(int(value)) if is_whole and value >= 10**4 else f"{value.normalize():f}"
-    has_unit = re.search("[兆億万A-Za-z]", plain)
-    for scale, name in ((10**12, "trillion"), (10**9, "billion"), (10**6, "million")):
-        share = (value / scale).normalize()
-        if has_unit and share >= 1 and len(share.as_tuple().digits) <= max(3, share.adjusted() + 1):
-            return f"{share:f} {name}"
-    return f"{int(value):,}" if is_whole else f"{value.normalize():,f}"
-
-
-def _hour_in_japanese(hour: str, minute: str | None, half: str) -> str:
-    return f"午{'前' if half in 'Aa' else '後'}{int(hour)}時" + (f"{int(minute)}分" if minute and int(minute) else "")
-
-
-def _hour_in_english(half: str, hour: str, minute: str | None) -> str:
-    return f"{int(hour)}" + (f":{int(minute):02}" if minute else "") + (" a.m." if half == "午前" else " p.m.")
-
-
-def _in_japanese(value: int) -> str:
-    parts = []
-    for unit in ("兆", "億", "万", ""):
-        count, value = divmod(value, _UNITS.get(unit, 1))
-        parts += [f"{count}{unit}"] if count else []
-    return "".join(parts)
+    return hour_in(language, span.text) if span.value is None else number_in(language, span.text, span.value)
 
 
 # A text for a model, and its translation for people.
