@@ -3,7 +3,6 @@
 import os
 from dataclasses import fields
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 from config.data import primary_language
@@ -12,7 +11,7 @@ from config.search import Limits
 from const.path import PICKLES
 from utils.command import Parser, needing_group, option_of, run_command
 from utils.file import read_json
-from utils.run import TEST, find_run, source_log_prob, translators
+from utils.run import SHIPPED, TEST, find_run, source_log_prob, translators
 from utils.terminal.option import add_model_options
 
 # How many shapes oneDNN keeps kernels for. Requests of all lengths have thousands: with its own limits a server of a
@@ -29,7 +28,7 @@ def build_parser() -> Parser:
         usage="python serve.py [--run RUN ...] [--host HOST] [--port PORT] [options]",
         description="Serve trained runs: a page that translates as you type, and a LibreTranslate-compatible API.",
         epilog="""examples:
-  python serve.py                                    the newest run, and the newest one that translates back
+  python serve.py                                    the newest run, the newest back, and the project's own both ways
   python serve.py --run kftt_ja_en-20260101-120000 --run kftt_en_ja-20260101-180000
   python serve.py --port 0 --precision fp32          any free port
   python serve.py --host 0.0.0.0                     reachable from other machines, without a password
@@ -43,7 +42,10 @@ Ctrl-C.""",
     text = "let web pages of this origin use the API, such as https://example.com; * for any (default: none)"
     parser.add_argument("--cors", metavar="ORIGIN", help=text)
     parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0: any free port (default: 8000)")
-    which = "run to serve; repeat to serve several (default: the newest, and the newest that translates back)"
+    which = (
+        "run to serve; repeat to serve several, of which the one that reads a text best translates it (default: the "
+        "newest, the newest that translates back, and those of the project both ways)"
+    )
     add_model_options(parser, which)
     limits = parser.add_argument_group("limits")
     for field in fields(Limits):
@@ -103,11 +105,13 @@ def examples(folder: Path) -> list[str]:
 
 
 def default_runs(root: Path) -> list[Path]:
-    """Return the newest translator and, if there is one, the newest that translates the other way."""
+    """Return the newest translator, the newest that translates the other way, and the project's own both ways."""
     newest = find_run(None, root=root)
     runs = {folder: (primary_language(src), primary_language(tgt)) for folder, src, tgt in translators(root)}
-    back = (folder for folder, languages in runs.items() if languages == runs.get(newest, ())[::-1])
-    return [newest, *islice(back, 1)]
+    there = runs.get(newest, ())
+    back = [folder for folder, languages in runs.items() if languages == there[::-1]]
+    shipped = [folder for folder, languages in runs.items() if folder.name in SHIPPED and {*languages} == {*there}]
+    return list(dict.fromkeys([newest, *back[:1], *shipped]))
 
 
 if __name__ == "__main__":

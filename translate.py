@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _NEEDED = ("config", "model", "tokenizer", EXPORTED)  # what the names of the files begin with that translating reads
 LINES_AT_ONCE = 1000  # enough to batch by length, few enough to keep in memory
+LINES_AT_FIRST = 100  # of those that are written as they are translated
 
 
 def build_parser() -> Parser:
@@ -260,7 +261,8 @@ def of_stream(
             ask_for_lines()
         file = stdin if path is None else stack.enter_context(open_text(path))
         name = "standard input" if path is None else str(path)
-        chunks: Iterator[Any] = arriving_lines(file, name, LINES_AT_ONCE, options.keeps_ends)
+        n_first = LINES_AT_ONCE if options.output else LINES_AT_FIRST
+        chunks: Iterator[Any] = arriving_lines(file, name, n_first, LINES_AT_ONCE, options.keeps_ends)
         present: Callable[..., Iterator[str]] = presenter.translations
         if score is not None:
             given = stack.enter_context(open_text(Path(score)))

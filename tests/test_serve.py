@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -245,6 +246,10 @@ def test_of_several_runs_in_one_direction_the_one_that_reads_a_text_best_is_chos
     for text, target, expected in (("寺の塔", "en", "temples"), ("駅の車", "auto", "trains"), ("山", "en", "temples")):
         assert {service.choose(text, source, target)[0].name for source in ("ja", "auto")} == {expected}
     assert service.choose("寺の塔", name="trains")[0].name == "trains"
+    for of_project, expected in ((-9.5, "own"), (-5.0, "kftt_ja_en")):  # as translate.py chooses
+        both = [served("own", "")._replace(log_prob=lambda _: -10.0), served("kftt_ja_en", "")]
+        both[1] = both[1]._replace(log_prob=lambda _, p=of_project: p)
+        assert Service(both, Limits()).choose("寺")[0].name == expected
 
 
 # ---- LibreTranslate's endpoint
@@ -943,6 +948,10 @@ def test_a_run_without_a_way_back_is_served_alone(tmp_path: Path) -> None:
         serve.default_runs(tmp_path)
     folder = run(tmp_path)
     assert serve.default_runs(tmp_path) == [folder]
+    for name in ("kftt_ja_en", "another"):
+        shutil.copytree(folder, tmp_path / name)
+        os.utime(tmp_path / name / WEIGHTS, (1, 1))
+    assert serve.default_runs(tmp_path) == [folder, tmp_path / "kftt_ja_en"]
 
 
 def test_the_newest_runs_answer_as_translating_with_them_does(

@@ -194,11 +194,20 @@ def test_what_another_command_has_not_finished_is_begun_anew(
 
 def test_of_very_many_lines_few_are_held() -> None:
     lines, n_done = BytesIO(b"a\n" * 1_000_000), 0
-    for chunk in arriving_lines(lines, "a", 1000):
+    for chunk in arriving_lines(lines, "a", 1000, 1000):
         assert 0 < len(chunk) <= 1000
         assert lines.tell() // 2 - n_done < 200_000
         n_done += len(chunk)
     assert n_done == 1_000_000
+
+
+def test_the_first_lines_come_soon_and_then_as_many_at_once_as_before() -> None:
+    sizes = [len(chunk) for chunk in arriving_lines(BytesIO(b"a\n" * 60), "a", 2, 16)]
+    assert sizes == [2, 2, 4, 8, 16, 16, 12]
+    slow = iter([b"a\n", b"b\nc\n", b""])
+    stream = BytesIO()
+    stream.read1 = lambda _=-1: next(slow)  # type: ignore[method-assign]
+    assert [*arriving_lines(stream, "a", 2, 16)] == [["a"], ["b", "c"]]
 
 
 @pytest.mark.parametrize(("n", "rest"), [(0, ["ab", "c"]), (1, ["b", "c"]), (2, ["c"]), (3, []), (4, [])])
@@ -211,7 +220,7 @@ def test_the_lines_after_those_that_are_done_are_left(n: int, rest: list[str]) -
 def test_lines_are_those_of_a_file(content: str, n_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("utils.terminal.input._MAX_BYTES", n_bytes)  # a line may come in many pieces
     lines = [line.decode().removesuffix("\n") for line in BytesIO(content.encode())]
-    assert [line for chunk in arriving_lines(BytesIO(content.encode()), "a", 3) for line in chunk] == lines
+    assert [line for chunk in arriving_lines(BytesIO(content.encode()), "a", 2, 3) for line in chunk] == lines
     (tmp_path / "a").write_bytes(content.encode())
     assert count_lines(tmp_path / "a") == len(lines)
     os.mkfifo(tmp_path / "pipe")

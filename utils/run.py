@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from difflib import get_close_matches
@@ -105,6 +105,12 @@ def source_log_prob(folder: Path) -> Callable[[str], float]:
     return partial(plain_text(tokenizers, folder).log_prob, share=share)
 
 
+def reading_best(log_probs: Mapping[str, float]) -> str:
+    """Return the name of the run that is to read a text, by the log-probability of that for each, the newest first."""
+    best = max(log_probs.values())
+    return next(name for name, p in log_probs.items() if p >= best * (1 if name in SHIPPED else _NEAR))
+
+
 def run_reading(text: str, root: Path = PICKLES) -> Reader:
     """Return the translator that reads a text best, of those whose language has its letters; without any, the newest.
 
@@ -123,9 +129,12 @@ def run_reading(text: str, root: Path = PICKLES) -> Reader:
     for folder in fitting:
         with suppress(ValueError):  # a damaged vocabulary; naming this run explicitly shows the error
             log_probs[folder] = source_log_prob(folder)(text)
-    best = max(log_probs.values())
-    chosen = next(run for run, p in log_probs.items() if p >= best * (1 if run.name in SHIPPED else _NEAR))
-    how = "best" if log_probs[chosen] == best else "nearly as well as the best, and is the newest that does,"
+    chosen = root / reading_best({folder.name: log_prob for folder, log_prob in log_probs.items()})
+    how = (
+        "best"
+        if log_probs[chosen] == max(log_probs.values())
+        else "nearly as well as the best, and is the newest that does,"
+    )
     return Reader(chosen, f"reads this text {how} of {len(fitting)} runs")
 
 

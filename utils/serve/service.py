@@ -12,6 +12,7 @@ from config.data import primary_language
 from config.search import Limits
 from const.token import EOS
 from models.translation_model import TranslationModel
+from utils.run import reading_best
 from utils.search.forced import mean_cross_attention
 from utils.search.inspection import Inspector, SpanLinks
 from utils.search.markup import Markup
@@ -242,9 +243,12 @@ class Service:
 
 
 def _reading_best(runs: Sequence[ServedRun], text: str) -> ServedRun:
-    """Return the run that reads a text best, of those into the same language as the first; of equals the first."""
+    """Return the run that is to read a text, of those into the same language as the first: as translate.py chooses."""
     runs = [run for run in runs if run.tgt_lang == runs[0].tgt_lang]
-    return max(runs, key=lambda run: run.log_prob(text)) if len(runs) > 1 else runs[0]
+    if len(runs) == 1:
+        return runs[0]
+    name = reading_best({run.name: run.log_prob(text) for run in runs})
+    return next(run for run in runs if run.name == name)
 
 
 def _same(code: str, language: str) -> bool:

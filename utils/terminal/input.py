@@ -24,21 +24,27 @@ _MAX_BYTES = 2**18  # read at a time, and most that is looked at for letters
 _ASCII = "ANSI_X3.4-1968"  # what the locale C calls it
 
 
-def arriving_lines(file: BufferedIOBase, name: str, max_lines: int, as_is: bool = False) -> Iterator[list[str]]:
-    r"""Yield the lines of a UTF-8 stream as they arrive: together those that are there at once, up to `max_lines`.
+def arriving_lines(
+    file: BufferedIOBase, name: str, n_first: int, max_lines: int, as_is: bool = False
+) -> Iterator[list[str]]:
+    r"""Yield the lines of a UTF-8 stream as they arrive: together those that are there at once, but not too many.
 
-    They are read as by `decoded_lines`. Those before one that is not UTF-8 come before its error.
+    They are up to `n_first`, and then as many as there were before, up to `max_lines`: what becomes of the first is
+    seen soon, and the longer a stream, the better its lines are batched. They are read as by `decoded_lines`. Those
+    before one that is not UTF-8 come before its error.
     """
+    n_before = 0
     ready: deque[bytes] = deque()  # what has been read, but not yet decoded
     lines = decoded_lines(_lines(file, ready), name, as_is)
     for first in lines:
         chunk = [first]
         try:
-            while ready and len(chunk) < max_lines:
+            while ready and len(chunk) < min(max(n_first, n_before), max_lines):
                 chunk.append(next(lines))
         except ValueError:
             yield chunk
             raise
+        n_before += len(chunk)
         yield chunk
 
 
