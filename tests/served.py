@@ -17,7 +17,8 @@ from const.token import EOS
 from tests.tiny import MODEL, lively, tokenizers
 from utils.search.inspection import SpanLinks
 from utils.search.searcher import BeamSearch
-from utils.search.translator import Candidate, Piece, Translation, Translator
+from utils.search.translation import Candidate, Piece, Translation
+from utils.search.translator import Translator
 from utils.serve.api import create_app
 from utils.serve.server import Server, address, bind
 from utils.serve.service import Line, Options, ServedRun, translate_lines

@@ -29,6 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench import decode, everyday, faults, gpu, measure, train
 from bench.decode import CTRANSLATE2, RECOMPUTING
+from bench.hostile import UNSAID, hostile_lines, outcome
 from bench.results import train_table
 from bench.train import COMPARED, EOLE, JOEYNMT, OURS, PEER_WARM_UP, PEERS, PLAIN
 from config.model import TransformerConfig
@@ -46,6 +47,7 @@ from utils.export.ctranslate2 import to_ctranslate2
 from utils.file import read_json
 from utils.load import load_run
 from utils.search.beam import beam_search
+from utils.search.translation import Candidate, Piece, Translation
 from utils.training.dry_run import RANGES
 from utils.training.loss import TranslationObjective
 from utils.training.report import read_log
@@ -61,10 +63,29 @@ def batch(*lengths: int) -> Batch:
     return Batch(sources(*lengths), sources(*lengths, seed=1))
 
 
+# lines unlike any text
+
+
+def test_hostile_lines_are_drawn_alike_and_a_loop_that_is_not_said_is_counted() -> None:
+    lines = hostile_lines(TEXT.src, 90)
+    assert lines == hostile_lines(TEXT.src, 99)[:90]
+    assert len({*lines}) > 80
+    assert max(map(len, lines)) > 100
+
+    def translated(text: str, loop: str = "") -> Translation:
+        best = Candidate(text, -1.0, [], [])
+        return Translation([best], [Piece("寺", [5], "", [best], loop=loop)], [])
+
+    assert outcome("寺", translated("temple " * 9)) == UNSAID
+    assert outcome("寺", translated("temple " * 9, "cut")) == "cut"
+    assert outcome("寺", translated("a temple")) == "no loop"
+    assert outcome("はい、はい、はい、はい、はい、", translated("yes.......")) == "no loop"
+
+
 # what all share
 
 
-@pytest.mark.parametrize("name", ["decode", "train", "serve", "faults", "data"])
+@pytest.mark.parametrize("name", ["decode", "train", "serve", "faults", "data", "hostile"])
 def test_the_examples_of_a_help_are_understood(name: str) -> None:
     parser = import_module(f"bench.{name}").build_parser()
     examples = re.findall(rf"^ +python -m bench\.{name}(.*)$", parser.format_help(), re.M)

@@ -36,7 +36,8 @@ from utils.command import run_command
 from utils.load import Run, load_run
 from utils.run import find_run
 from utils.search.forced import AttentionMap, Kind, attention_weights
-from utils.search.translator import Translation, Translator
+from utils.search.translation import Translation
+from utils.search.translator import Translator
 from utils.serve.service import Options
 from utils.training.report import Validation
 from utils.training.schedule import Progress

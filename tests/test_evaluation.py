@@ -65,7 +65,8 @@ from utils.file import read_json, write_lines
 from utils.load import Run, load_run
 from utils.run import CONFIG, KEPT_WEIGHTS, SHIPPED, WEIGHTS, find_run
 from utils.search.forced import attention_weights, attentions, row_entropy, token_log_probs
-from utils.search.translator import Candidate, Translation, Translator
+from utils.search.translation import Candidate, Translation
+from utils.search.translator import Translator
 from utils.terminal.output import notices
 from utils.text.language import KANA, refuse_other_language
 from utils.text.tokenizer import TokenizerPair

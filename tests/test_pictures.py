@@ -42,7 +42,7 @@ from utils.evaluation.metric import System
 from utils.evaluation.score import Trial, draw_beam_width, draw_bleu_by_length
 from utils.load import Run, load_bert, load_run
 from utils.search.forced import AttentionMap, attention_entropy, attention_weights, token_log_probs
-from utils.search.translator import Translation
+from utils.search.translation import Translation
 from utils.task.bert import MaskFiller, show_bert_attention
 from utils.text.tokenizer import id_of_each
 from utils.training.report import JsonlLog, Sample, StepReport, Validation, read_log

@@ -127,6 +127,16 @@ def test_signs_at_the_ends_stay_there_and_each_span_is_to_come_back_once() -> No
     assert masked("🙂", "ja", WORDS).text == ""
 
 
+def test_bold_words_are_read_without_their_signs_which_is_said() -> None:
+    for text, plain, bold in (
+        ("It is a **very old** city.", "It is a very old city.", ["**very old**"]),
+        ("***京都***は**都**である。", "京都は都である。", ["***京都***", "**都**"]),
+        ("2**3**4 and `a**b**c` and ** a ** b", "2**3**4 and X and ** a ** b", []),
+    ):
+        assert masked(text, "en", WORDS).text == plain
+        assert [span.text for span in lost(text, "`a**b**c`", ("en", "ja"))] == bold
+
+
 def test_training_pairs_share_stand_ins() -> None:
     pair = "人口は350万人、NHKと1910年。", "NHK in 1910 had 3.5 million people; 1910."
     both = masked_pair(pair, ("ja", "en"), 1.0, Random(1))

@@ -28,6 +28,7 @@ from utils.dataset.masked import WholeWords
 from utils.search import beam, forced, inspection
 from utils.search.beam import batch_height, beam_search, drop_finished, largest
 from utils.search.constraint import NEVER, Ensemble, Searchable
+from utils.search.expected_chrf import by_expected_chrf, pairwise_chrf
 from utils.search.forced import (
     AttentionMap,
     align,
@@ -44,7 +45,8 @@ from utils.search.glossary import Glossary, Wanted
 from utils.search.inspection import Inspector, join_words
 from utils.search.sampling import candidates, greedy_search, inverse_cdf, sample
 from utils.search.searcher import BeamSearch, NetworkSearch, Request, Sampling, Searcher
-from utils.search.translator import CUT, SEARCHED_AGAIN, Translator, by_expected_chrf, pairwise_chrf, within_budget
+from utils.search.translation import CUT, SEARCHED_AGAIN
+from utils.search.translator import Translator, within_budget
 from utils.terminal.output import notices
 from utils.text.loop import is_loop
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, id_of_each

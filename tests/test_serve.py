@@ -45,7 +45,7 @@ from utils.load import load_run
 from utils.run import CONFIG, WEIGHTS, create_run, find_run
 from utils.search.forced import attention_weights
 from utils.search.searcher import BeamSearch
-from utils.search.translator import Translation
+from utils.search.translation import Translation
 from utils.serve import api, server, service
 from utils.serve.api import create_app, page
 from utils.serve.batcher import Batcher

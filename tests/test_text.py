@@ -667,6 +667,10 @@ CELLS = """
 {p(x | y) and `a | b`} | {Uji}
 9:00\t\t{Uji (old)} \t-\t{b}\t
 *** 12 ±½ ***
+**{京都}**
+- *{Kyoto is old.}*\u3000
+‘{京都}’ | ~~{Uji}~~ | {‘Nara’}
+{**a** and **b**}
 """
 
 
@@ -676,7 +680,7 @@ def test_what_stands_around_the_texts_of_a_line_is_told_apart(line: str) -> None
     assert "".join(f"{{{text}}}{gap}" if text else gap for text, gap in cells) == line
 
 
-@given(st.text(st.sampled_from("寺a|｜\t\n\r\u2028 ・-#>1.)（(`♪\\"), max_size=30))
+@given(st.text(st.sampled_from("寺a|｜\t\n\r\u2028 ・-#>1.)（(`♪\\*‘’"), max_size=30))
 def test_cells_and_gaps_are_the_text(text: str) -> None:
     cells = split_cells(text)
     assert "".join(map("".join, cells)) == text

@@ -117,7 +117,7 @@ def _is_right(sentence: Sentence, translation: str, of_twin: str) -> bool:
         case "names":  # which KFTT writes in capitals: Taro YAMADA
             return all(name.lower() in translation.lower() for name in sentence.kept)
         case "no loop":
-            return not _LOOP.search(translation)
+            return not LOOP.search(translation)
     return all(address in translation for address in sentence.kept)
 
 
@@ -126,7 +126,7 @@ _DENIES = {
     "en": re.compile(r"n['’]t\b|\b(not?|cannot|never|none|neither|nobody|nothing|without|unable|fail(s|ed)?)\b", re.I),
 }
 _ASKS = {"ja": re.compile(r"(か。?|[？?])$"), "en": re.compile(r"\?$")}
-_LOOP = re.compile(r"(\D{4,}?)\1\1|(\D{1,3}?)\2{4}")  # three times in a row; five times, of one to three characters
+LOOP = re.compile(r"(\D{4,}?)\1\1|(\D{1,3}?)\2{4}")  # three times in a row; five times, of one to three characters
 
 
 # Numbers, in words and in digits.

@@ -106,6 +106,16 @@ class Wanted:
         return sum(map(mul, self._lengths, missing)) - max([0, *said])
 
 
+@cache
+def _mecab() -> Callable[[str], str] | None:
+    """Return what separates the words of a Japanese text by spaces; its dictionary is large. None: not installed."""
+    from sacrebleu.tokenizers.tokenizer_ja_mecab import TokenizerJaMecab
+
+    with suppress(RuntimeError):
+        return TokenizerJaMecab()  # type: ignore[no-any-return, no-untyped-call]
+    return None
+
+
 class Glossary:
     """Target terms by source terms, for translations in the vocabulary of a tokenizer, from texts of a language."""
 
@@ -120,10 +130,7 @@ class Glossary:
         self._sources = re.compile(f"{_BOUNDARY}(?:{sources}){_BOUNDARY}")
         self._words: Callable[[str], str] | None = None  # separates the words of a text by spaces
         if primary_language(src_lang) == "ja" and _JAPANESE.search(sources):
-            from sacrebleu.tokenizers.tokenizer_ja_mecab import TokenizerJaMecab  # with its dictionary, which is large
-
-            with suppress(RuntimeError):  # MeCab is not installed
-                self._words = TokenizerJaMecab()  # type: ignore[no-untyped-call]
+            self._words = _mecab()
         has_marks = any(token.startswith("▁") for token in self._ids)  # else each token is a word
         self._tokens = [token if has_marks else f"▁{token}" for token in self._ids]
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from const.token import EOS, UNK_ID
 from utils.search.searcher import Ids, NetworkSearch
-from utils.search.translator import Piece, Translation, Translator
+from utils.search.translation import Piece, Translation
+from utils.search.translator import Translator
 
 if TYPE_CHECKING:  # with torch, which takes seconds to import, as inspecting with CTranslate2 need not
     from models.translation_model import TranslationModel

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,97 +13,22 @@ from numpy.typing import NDArray
 from config.data import primary_language
 from config.search import Hypothesis, SamplingConfig, SearchConfig
 from const.token import UNK_ID
+from utils.search.expected_chrf import by_expected_chrf
 from utils.search.glossary import Glossary
 from utils.search.searcher import BeamSearch, Request, Sampling, Searcher
+from utils.search.translation import CUT, SEARCHED_AGAIN, Candidate, Piece, Translation
 from utils.text import loop
 from utils.text.capitals import is_in_capitals, usual_case
 from utils.text.language import SCRIPTS, UNSPACED, has_words
-from utils.text.protected import LEARNED, WORDS, Masked, Span, StandIns, lost, masked, shown, spans, written
+from utils.text.protected import LEARNED, WORDS, Masked, StandIns, lost, masked, shown, spans, written
 from utils.text.sentence import split_long, split_sentences
 from utils.text.structure import split_cells
 from utils.text.tokenizer import TokenizerPair
 
-SEARCHED_AGAIN, CUT = "searched again", "cut"  # what is done with loops
 _BLOCKED = 3  # no n-gram of this many tokens occurs twice in what is searched for again
 _LONG = 40  # tokens
 _WORSE = 1.25  # times the perplexity, years and the like are where they do not belong, and were left out rightly
 _MAX_PIECES = 2**20  # no text is split into more
-
-
-class Candidate(NamedTuple):
-    """One way to translate a text."""
-
-    text: str
-    score: float  # log-probability over penalty, summed over the pieces of a long text
-    tokens: list[str]
-    ids: list[int]  # of the tokens
-
-
-class Piece(NamedTuple):
-    """What is translated at a time: a text, a sentence of it, or a part of a sentence that the model cannot hold."""
-
-    source: str  # empty before a gap at the beginning, such as the marker of a list
-    ids: list[int]  # none where it has no word, or the vocabulary has nothing of it: it stays as it is
-    gap: str  # what stands behind its translation: nothing, a space, or what parts the cells and lines of the text
-    candidates: Sequence[Candidate] = ()  # best first; none before it is translated
-    masked: Masked = Masked("")  # what the ids are of
-    lost: Sequence[Span] = ()  # of the best candidate
-    loop: str = ""  # what was done as the model repeated itself: SEARCHED_AGAIN or CUT
-
-    @property
-    def best(self) -> Candidate:
-        """Its best translation."""
-        return self.candidates[0]
-
-
-class Translation(NamedTuple):
-    """A translated text."""
-
-    candidates: list[Candidate]  # best first; as many as were requested and found, at least one
-    pieces: list[Piece]  # none for an empty text
-    unknown_tokens: list[str]  # of the source, not in the vocabulary: the model reads <unk> in their place
-    perplexity: float = 1.0  # of the best candidate by the model's own probabilities, per token
-    is_far: bool = False  # from what the model has learned from: its perplexity is above what the search allows
-    terms: Sequence[tuple[str, bool]] = ()  # of a glossary, for the source; whether the best candidate has each
-
-    @property
-    def text(self) -> str:
-        """Text of the best candidate."""
-        return self.candidates[0].text
-
-    @property
-    def unknown(self) -> bool:
-        """Whether it has words, but none in the vocabulary, so that it is returned unchanged."""
-        return not any(piece.ids for piece in self.pieces) and any(has_words(piece.source) for piece in self.pieces)
-
-    @property
-    def wordless(self) -> list[str]:
-        """The sentences of which the best candidate has no word."""
-        translated = [piece for piece in self.pieces if piece.ids and has_words(piece.source)]
-        return [piece.source for piece in translated if not has_words(piece.best.text)]
-
-    @property
-    def loop(self) -> str:
-        """What was done where the model repeated itself: of a piece that was cut, if there is one; "": nothing."""
-        loops = {piece.loop for piece in self.pieces}
-        return next((done for done in (CUT, SEARCHED_AGAIN) if done in loops), "")
-
-    @property
-    def dropped(self) -> list[str]:
-        """Numbers, addresses and the like that the text has and the best candidate has not."""
-        return [span.text for piece in self.pieces for span in piece.lost]
-
-    @property
-    def remarks(self) -> dict[str, Any]:
-        """What its reader should know, by fields of JSON: a truth value, or words; false or empty where all is well."""
-        return {
-            "unknown": self.unknown,
-            "unknown_tokens": self.unknown_tokens,
-            "far": self.is_far,
-            "loop": self.loop,
-            "wordless": self.wordless,
-            "dropped": self.dropped,
-        }
 
 
 @dataclass(eq=False)
@@ -444,42 +368,3 @@ def _longer(request: Request, length: int) -> Request:
 
 def _unchanged(text: str) -> list[Candidate]:
     return [Candidate(text, 0.0, [], [])]
-
-
-# Minimum Bayes risk: the candidate of the highest expected utility, argmax_h Σ_r p(r) u(h, r), Kumar & Byrne 2004 with
-# the candidates of a beam, Eikema & Aziz 2022 with samples.
-
-_ORDER = 6  # the longest character n-grams
-_BETA = 2  # recall counts twice as much as precision
-
-
-def by_expected_chrf(candidates: Sequence[str], votes: Sequence[float] | NDArray[np.float64]) -> list[int]:
-    """Return the candidates' places, ordered by mean chrF2 against all of them, highest first.
-
-    Each counts as a reference by its votes; those of the same text add up. Ties keep their order.
-    """
-    by_text = dict.fromkeys(candidates, 0.0)
-    for text, vote in zip(candidates, votes, strict=True):
-        by_text[text] += vote
-    mean = pairwise_chrf(list(by_text)) @ np.array(list(by_text.values())) / sum(by_text.values())
-    # sums of the same numbers in another order differ in their last digits, which must not decide
-    expected = dict(zip(by_text, mean.round(9).tolist(), strict=True))
-    return sorted(range(len(candidates)), key=lambda i: -expected[candidates[i]])
-
-
-def pairwise_chrf(texts: Sequence[str]) -> NDArray[np.float64]:
-    """Return chrF2 (0 to 100) of each text (row) against each as the reference (column), as sacreBLEU computes it."""
-    n = len(texts)
-    characters = ["".join(text.split()) for text in texts]
-    precision, recall, orders = np.zeros((n, n)), np.zeros((n, n)), np.zeros((n, n))
-    for order in range(1, _ORDER + 1):
-        ngrams = [Counter(text[i : i + order] for i in range(len(text) - order + 1)) for text in characters]
-        # the second "a" of a text counts as a different element from its first
-        elements = [{(ngram, i) for ngram, times in of_text.items() for i in range(times)} for of_text in ngrams]
-        matches = np.array([[len(a & b) for b in elements] for a in elements], float).reshape(n, n)
-        counts = np.maximum(matches.diagonal(), 1)
-        precision += matches / counts[:, None]
-        recall += matches / counts
-        orders += np.minimum.outer(matches.diagonal(), matches.diagonal()) > 0  # both texts are long enough
-    precision, recall = precision / np.maximum(orders, 1), recall / np.maximum(orders, 1)
-    return 100 * (1 + _BETA**2) * precision * recall / np.maximum(_BETA**2 * precision + recall, 1e-16)

@@ -26,7 +26,7 @@ from const.corpora import VERSION
 from const.token import UNK_ID
 from utils.command import page_template
 from utils.search.markup import Markup
-from utils.search.translator import Piece
+from utils.search.translation import Piece
 from utils.serve.server import Gate
 from utils.serve.service import AUTO, MAX_BEAM, Line, Options, ServedRun, Service, Text
 from utils.text.language import detect, has_words, language_name

@@ -16,7 +16,8 @@ from utils.run import reading_best
 from utils.search.forced import mean_cross_attention
 from utils.search.inspection import Inspector, SpanLinks
 from utils.search.markup import Markup
-from utils.search.translator import Translation, Translator
+from utils.search.translation import Translation
+from utils.search.translator import Translator
 from utils.serve.batcher import Batcher
 from utils.serve.server import Metrics
 from utils.terminal.output import SourceText

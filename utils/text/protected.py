@@ -83,6 +83,8 @@ def written(span: Span, language: str) -> str:
 
 _SURE = 13  # from here on a number is written in digits, and a translation without it has lost it
 _ERA = re.compile(rf"[{HAN}）)]\d{{1,2}}(?=年)|\d{{1,2}}(?=月\d+日[(（]旧暦|日[(（]旧暦)")  # 明治43年 may be 1910
+# Bold words of Markdown, but not in code: models know no such signs, and those that they are given ruin the sentence.
+_BOLD = re.compile(r"`[^`\n]+`|(?<![\d*])(\*{2,3})(?=\S)([^*\n]*)(?<=\S)\1(?![\d*])")
 
 
 class StandIns(NamedTuple):
@@ -130,7 +132,8 @@ def shown(tokens: Sequence[str], words: Mapping[str, str]) -> list[str]:
 
 
 def masked(text: str, language: str, stand_ins: StandIns, everything: bool = False) -> Masked:
-    """Put stand-ins in place of what a model does not copy well, or of all that it might lose."""
+    """Put stand-ins in place of what a model does not copy well, or of all that it might lose; bold words are plain."""
+    text = _BOLD.sub(lambda bold: bold[2] or bold[0], text)
     found = [span for span in spans(text, language) if span.is_hard or (everything and _is_sure(span, text))]
     if not found:
         return Masked(text)
@@ -164,10 +167,11 @@ def _is_sure(span: Span, text: str) -> bool:
 
 
 def lost(text: str, translation: str, languages: tuple[str, str]) -> list[Span]:
-    """Return the spans of a text that its translation has not, numbers in no writing."""
+    """Return the spans of a text that its translation has not, numbers in no writing; and words that were bold."""
     kept = [span for span in spans(text, languages[0]) if span.is_hard or _is_sure(span, text)]
     found = spans(translation, languages[1], lenient=True) if kept else []
     has = {span.value for span in found if span.value is not None}
-    return [
+    bold = [Span(*match.span(), match[0], is_hard=False) for match in _BOLD.finditer(text) if match[1]]
+    return bold + [
         span for span in kept if span.value not in has and written(span, languages[1]).rstrip(".") not in translation
     ]

@@ -4,6 +4,7 @@ import re
 from itertools import pairwise
 from typing import NamedTuple
 
+from utils.text.language import HAN, KANA
 from utils.text.sentence import ORDINAL
 
 # a bar with spaces around it, but not in code or in brackets, as in p(x | y); in a row, which has one at each end, any
@@ -23,6 +24,8 @@ _MARKERS = re.compile(
     rf"|(?:[-–—－*+]|[#＃]{{1,6}})(?=\s)|(?:[>＞]\s?)+(?![=\d])"
     rf"|(?:{'|'.join(_NUMBERS)})(?![とのはをがにやも\d,，、〜～-]))*"  # ①と② is a part of a sentence
 )
+# emphasis around all of a cell, and quotation marks that vocabularies of Japanese text do not have
+_AROUND = re.compile(rf"(\*{{1,3}}|~~|‘(?=[{KANA}{HAN}]))(\S[^*~‘’]*(?<!\s))(\1|’)")
 
 
 class Cell(NamedTuple):
@@ -35,7 +38,7 @@ class Cell(NamedTuple):
 def split_cells(text: str) -> list[Cell]:
     """Split a text at tabs, bars and line breaks; the cells and their gaps are the text.
 
-    What needs no translation is in the gaps: indents, markers, and cells and lines without letters.
+    What needs no translation is in the gaps: indents, markers, emphasis, and cells and lines without letters.
     """
     cells = [Cell("", "")]
     for line in re.findall(r".*\n|.+", text):
@@ -44,8 +47,10 @@ def split_cells(text: str) -> list[Cell]:
         for part in (line[begin:end] for begin, end in pairwise(places)):
             rest = _MARKERS.sub("", part)
             of_part = rest.rstrip().rstrip("♪♫").rstrip() if any(map(str.isalpha, rest)) else ""
-            head = part.removesuffix(rest) if of_part else part
+            head, behind = part.removesuffix(rest) if of_part else part, rest.removeprefix(of_part)
+            if around := _AROUND.fullmatch(of_part):
+                head, of_part, behind = head + around[1], around[2], around[3] + behind
             cells[-1] = cells[-1]._replace(gap=cells[-1].gap + head)
             if of_part:
-                cells.append(Cell(of_part, rest.removeprefix(of_part)))
+                cells.append(Cell(of_part, behind))
     return [cell for cell in cells if any(cell)]
