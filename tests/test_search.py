@@ -44,9 +44,9 @@ from utils.search.forced import (
 from utils.search.glossary import Glossary, Wanted
 from utils.search.inspection import Inspector, join_words
 from utils.search.sampling import candidates, greedy_search, inverse_cdf, sample
-from utils.search.searcher import BeamSearch, NetworkSearch, Request, Sampling, Searcher
+from utils.search.searcher import BeamSearch, NetworkSearch, Request, Sampling, Searcher, within_budget
 from utils.search.translation import CUT, SEARCHED_AGAIN
-from utils.search.translator import Translator, within_budget
+from utils.search.translator import Translator
 from utils.terminal.output import notices
 from utils.text.loop import is_loop
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, id_of_each
@@ -493,11 +493,11 @@ class Looping(NamedTuple):
     """A searcher that repeats what it reads five times; where no n-gram may be repeated, so many times as said."""
 
     blocked: int
-    calls: list[tuple[int, int]]  # of how many requests, and what was blocked
+    calls: list[tuple[int, int, int]]  # of how many requests, what was blocked, and how wide the beam was
     tokens_per_batch: int = 999
 
     def __call__(self, requests: Sequence[Request], config: SearchConfig, *_: object) -> list[list[Hypothesis]]:
-        self.calls.append((len(requests), config.no_repeat_ngram))
+        self.calls.append((len(requests), config.no_repeat_ngram, config.beam_size))
         times = self.blocked if config.no_repeat_ngram else 5
         return [
             [Hypothesis([*tokenizers().tgt.encode(["temple " * (1 if len(request.source) > 4 else times)])[0]], -1.0)]
@@ -508,15 +508,15 @@ class Looping(NamedTuple):
 def test_a_loop_is_searched_again_or_else_cut_and_both_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("utils.text.loop.OFTEN", OFTEN)
     for blocked, expected, done in ((2, "temple temple", SEARCHED_AGAIN), (4, "temple", CUT)):
-        calls: list[tuple[int, int]] = []
-        found, plain = translator(searcher=Looping(blocked, calls)).translate(["寺", LINE])
+        calls: list[tuple[int, int, int]] = []
+        found, plain = translator(SearchConfig(beam_size=3), searcher=Looping(blocked, calls)).translate(["寺", LINE])
         assert (found.text, found.loop, plain.loop) == (expected, done, "")
-        assert calls == [(2, 0), (1, 3)]  # only the loop
+        assert calls == [(2, 0, 3), (1, 3, 1)]  # only the loop
         best = found.candidates[0]
         assert tokenizers().tgt.decode([best.ids]) == [expected]
         assert len(best.tokens) == len(best.ids)
-    (found,) = translator(searcher=Looping(2, calls := [])).translate(["寺寺寺"])
-    assert (found.text, found.loop, calls) == ("temple temple temple", CUT, [(1, 0)])  # as often as the source
+    (found,) = translator(SearchConfig(beam_size=3), searcher=Looping(2, calls := [])).translate(["寺寺寺"])
+    assert (found.text, found.loop, calls) == ("temple temple temple", CUT, [(1, 0, 3)])  # as often as the source
 
 
 @settings(max_examples=40)

@@ -20,8 +20,7 @@ from models.transformer import Transformer
 from models.translation_model import TranslationModel
 from utils.dataset.batch import padded
 from utils.search.constraint import NEVER, Searchable, StateT, next_log_probs
-from utils.search.searcher import Ids
-from utils.search.translator import within_budget
+from utils.search.searcher import Ids, within_budget
 
 Links = list[tuple[int, int]]  # (source, target) positions, counted from 0
 

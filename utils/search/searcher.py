@@ -1,6 +1,6 @@
 """Searchers: values that find translations of token ids, with a network by beam search or sampling, or otherwise."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -88,3 +88,22 @@ class Sampling(NetworkSearch):
         from utils.search.sampling import sample
 
         return sample(self.model, requests, config, self.sampling, self.device)
+
+
+_ENOUGH, _MUCH = 128, 0.7  # sequences in a batch, and of the longest: both measured in translating on CPUs
+
+
+def within_budget(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Yield the places of sequences, batch by batch, longest first, so that running out of memory shows at once.
+
+    A batch has at most `budget` positions, padding included; a longer sequence is a batch by itself. Where it has
+    enough to keep a processor busy, it ends at the first that is much shorter, which would be mostly padding.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    while order:
+        longest = lengths[order[0]]
+        n = max(1, budget // longest)
+        shorter = (place for place in range(_ENOUGH, min(n, len(order))) if lengths[order[place]] < _MUCH * longest)
+        n = next(shorter, n)
+        rows, order = order[:n], order[n:]
+        yield rows
