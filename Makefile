@@ -46,4 +46,5 @@ check: install  ## check lint, formatting, types and import floors
 	$(RUN) ruff format --check
 	$(RUN) mypy
 	$(RUN) oxlint
+	$(RUN) oxfmt --check utils/web
 	$(RUN) pytest -q tests/test_floors.py

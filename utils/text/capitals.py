@@ -11,6 +11,7 @@ Encode = Callable[[Sequence[str]], list[list[int]]]
 _CAPITAL = "A-ZÀ-ÖØ-ÞΑ-ΩА-Я"  # inside the brackets of a regular expression
 _SUSPECT = re.compile(f"[{_CAPITAL}]{{2}}[^a-z{KANA}{HAN}]+[{_CAPITAL}]{{2}}")  # what has no such needs no closer look
 _WORDS, _LONG, _LONG_WORDS = 3, 4, 2  # how many, or how many letters: NHK and JR EAST are so in any text
+_LETTERS, _FIRST = re.compile(f"[{LETTER}]+"), re.compile(rf"\A[\W\d_]*[{LETTER}]")
 _WORD = re.compile(rf"[{LETTER}][\w'’-]+|\bA\b(?!\.)")
 
 
@@ -18,7 +19,7 @@ def is_in_capitals(text: str) -> bool:
     """Return whether a text has several words, and no small letter."""
     if not _SUSPECT.search(text):
         return False
-    words = re.findall(f"[{LETTER}]+", text)
+    words = _LETTERS.findall(text)
     n_words, n_long = (sum(len(word) >= least for word in words) for least in (2, _LONG))
     return (n_words >= _WORDS or n_long >= _LONG_WORDS) and all(map(str.isupper, "".join(words)))
 
@@ -33,4 +34,4 @@ def usual_case(text: str, encode: Encode) -> str:
     def usual(word: re.Match[str]) -> str:  # of those that cost the same, the first
         return min((word[0].lower(), word[0].capitalize(), word[0]), key=cost) if word[0].isupper() else word[0]
 
-    return re.sub(rf"\A[\W\d_]*[{LETTER}]", lambda first: first[0].upper(), _WORD.sub(usual, text))
+    return _FIRST.sub(lambda first: first[0].upper(), _WORD.sub(usual, text))

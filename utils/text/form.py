@@ -81,12 +81,16 @@ def _spellings(part: str) -> list[str]:
         return _READ_AS[part]
     plain = re.sub(r"\s", " ", normalize("NFKC", part))
     found = [plain, "".join(_READ_AS.get(character, character)[0] for character in plain)]  # ½: 1⁄2, 1/2
-    if len(part) == 1 and name(part, "").startswith("LATIN"):
+    return [*found, base] if len(part) == 1 and (base := base_form(part)) else found
+
+
+def base_form(character: str) -> str:
+    """Return a Latin letter without its marks, or the digit that a character stands for; "": it has none of these."""
+    if name(character, "").startswith("LATIN"):
         with suppress(KeyError):  # of what has no name, as what the mark of ƛ is on
-            found.append(lookup(name(part).partition(" WITH ")[0]))  # Ō: LATIN CAPITAL LETTER O WITH MACRON
-    if len(part) == 1 and (value := digit(part, None)) is not None:
-        found.append(str(value))  # ❶, ٣
-    return found
+            return lookup(name(character).partition(" WITH ")[0])  # Ō: LATIN CAPITAL LETTER O WITH MACRON
+    value = digit(character, None)
+    return "" if value is None else str(value)  # ❶, ٣
 
 
 def known_spelling(part: str, known: set[str]) -> str:

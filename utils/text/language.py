@@ -53,6 +53,7 @@ _ALPHABETS = {
 }
 _OTHER = "of another script"
 LETTER = r"^\W\d_"
+WORD = re.compile(r"[^\W_]")
 _MOSTLY = 0.5  # share of the letters: names and quotations in another script are common on both sides
 _MIN_KANA = 0.05  # Chinese quotes a few; Japanese has a third or more, and some even in a list of headlines
 
@@ -88,7 +89,7 @@ def _scripts(language: str) -> set[str]:
 
 def has_words(text: str) -> bool:
     """Return whether a text has a letter or a digit; signs alone mean the same in every language."""
-    return re.search(r"[^\W_]", text) is not None
+    return WORD.search(text) is not None
 
 
 def unspaced_language(lines: Iterable[str]) -> str:

@@ -29,8 +29,7 @@ def is_loop(text: str, source: str) -> bool:
     places = dict[str, int]()  # where each part was last
     for place in range(len(text) - EXTRA + 1):  # in most texts nothing is soon there again, which is found out quickly
         part = text[place : place + EXTRA]
-        n = place - places.get(part, -_LONGEST - 1)
-        if n <= _LONGEST and text.startswith(text[place - n : place + n], place):
+        if place - places.get(part, -_LONGEST - 1) <= _LONGEST:
             return (times := repetitions(text, EXTRA)) > OFTEN and times > repetitions(source)
         places[part] = place
     return False

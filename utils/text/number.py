@@ -42,6 +42,8 @@ _ENGLISH = re.compile(
     rf"|(?:{_WORD})(?:[ -](?:{_WORD}|(?:{_SCALE})(?:(?:,| and)(?= (?:{_WORD})))?))*(?!-?[A-Za-z]))",
     re.I,
 )
+_MYRIADS, _WORDS = re.compile(r"(.+?)([兆億万]|$)"), re.compile(r"[a-z]+|[\d.]+")
+_BELOW_TEN_THOUSAND = re.compile(r"([\d.]+|[〇一二三四五六七八九]?)([十百千]|(?=[^十百千]|$))")
 HOUR_EN = re.compile(r"(?<![\d:])(\d{1,2})(?::(\d{2}))? ?([APap])\.?[Mm]\b(?:\.(?!\s*$))?")
 HOUR_JA = re.compile(r"(午前|午後)(\d{1,2})時(?:(\d{1,2})分)?(?!間)")
 
@@ -67,14 +69,14 @@ def value_of(number: str) -> Decimal:
     if text[-1:].isascii() and re.search("[a-z]", text):
         return _value_of_words(text)
     total = Decimal(0)
-    for part, unit in re.findall(r"(.+?)([兆億万]|$)", text):
+    for part, unit in _MYRIADS.findall(text):
         total += _below_ten_thousand(part) * _UNITS.get(unit, 1)
     return total
 
 
 def _below_ten_thousand(text: str) -> Decimal:
     total = Decimal(0)
-    for digits, unit in re.findall(r"([\d.]+|[〇一二三四五六七八九]?)([十百千]|(?=[^十百千]|$))", text):
+    for digits, unit in _BELOW_TEN_THOUSAND.findall(text):
         if digits or unit:
             total += Decimal(_KANJI_DIGITS.get(digits, digits or 1)) * _UNITS.get(unit, 1)
     return total
@@ -82,7 +84,7 @@ def _below_ten_thousand(text: str) -> Decimal:
 
 def _value_of_words(text: str) -> Decimal:
     total = part = Decimal(0)
-    for word in re.findall(r"[a-z]+|[\d.]+", text):
+    for word in _WORDS.findall(text):
         if word == "hundred":
             part = (part or Decimal(1)) * 100
         elif word in _SCALES:

@@ -81,6 +81,7 @@ def written(span: Span, language: str) -> str:
 
 # A text for a model, and its translation for people.
 
+_SHOWN = re.compile(rf"[\w{NUMBER_MARKS}{NAME_MARKS}]")  # what is more than a sign
 _SURE = 13  # from here on a number is written in digits, and a translation without it has lost it
 _ERA = re.compile(rf"[{HAN}）)]\d{{1,2}}(?=年)|\d{{1,2}}(?=月\d+日[(（]旧暦|日[(（]旧暦)")  # 明治43年 may be 1910
 # Bold words of Markdown, but not in code: models know no such signs, and those that they are given ruin the sentence.
@@ -157,7 +158,7 @@ def masked(text: str, language: str, stand_ins: StandIns, everything: bool = Fal
 
 
 def _is_sign(span: Span) -> bool:
-    return not re.search(rf"[\w{NUMBER_MARKS}{NAME_MARKS}]", span.text)
+    return not _SHOWN.search(span.text)
 
 
 def _is_sure(span: Span, text: str) -> bool:

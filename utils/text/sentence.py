@@ -9,7 +9,7 @@ from utils.text.language import HAN, KANA
 _BRACKETS = dict(zip("「『｢（(［[｛{【〔〈《“«", "」』｣）)］]｝}】〕〉》”»", strict=True))
 _CLOSING = "".join(_BRACKETS.values()) + "\"'’"
 _MARKS = "。｡．！？.!?…‥"
-_END = re.compile(rf"[{_MARKS}]+[{re.escape(_CLOSING)}]*")
+_END = re.compile(rf"([{_MARKS}]+)[{re.escape(_CLOSING)}]*")
 _STOP = re.compile(rf"[{_MARKS}][{re.escape(_CLOSING)}]*$")  # at the end of what brackets hold
 _BREAK = re.compile(r"\s*[\n\r\u2028\u2029]\s*")
 # what goes on with a sentence after a quotation in it: 「…。」と言った
@@ -21,24 +21,26 @@ _LETTER = re.compile(r"[^\W\d_]")
 _JAPANESE = re.compile(f"[{KANA}{HAN}]")
 # Abbreviations, by what follows them where they end no sentence: anything, a number, or a name. Those of KFTT's English
 # are here, as Kiss & Strunk (2006) tell them: words that mostly have a full stop behind them, also within a sentence.
-_ALWAYS = re.compile(
+_ALWAYS = (
     r"(?i:mr|mrs|ms|mx|dr|prof|st|mt|gen|gov|hon|lt|col|sgt|capt|rev|mme|mlle|messrs|msgr|vs|e\.?g|i\.e|cf|viz|esp|"
     r"incl|approx|z\.b|d\.h|bzw|vgl|ggf|evtl|inkl|sog|mio|mrd)|v|"
     "[Cc]a|Adm|Amb|Brig|Cmdr|Cpl|Emp|Fr|Ft|Lieut|Maj|Mts|Pres|Pt|Pvt|Rep|Sen|Sta|Supt|Ven"
 )
-_BEFORE_NUMBER = re.compile(
+_BEFORE_NUMBER = (
     "(?i:nos?|nr|vols?|div|figs?|eq|secs?|ch|art|pp?|op|para|cl|ref|fol|tab|ser|ver|apt|bldg|rm|ste|dist|ext|tel|rs|fr|"
     r"ft|lb|oz|alt|pop|max|min|al|c|b|d|r|fl|est|pl|pt|bd|kap|abs|abb|geb|\w*str|"
     "jan|feb|mar|apr|june?|july?|aug|sept?|oct|nov|dec)"
 )
-_NUMBER = re.compile(r"\s+[(\[]?(?:\d|[IVXLC]{2,}\b|[VX]\b|I\b(?!['’]|\s+(?!of\b)[a-z]))")
-_BEFORE_NAME = re.compile("(?i:mfg|co|corp|inc|ltd|bros|dept|univ|asst|jr|sr|ed|trans|pref|ave|blvd|rd|bldg|hwy)")
-_INITIALS = re.compile(r"[A-HJ-Z]|(?:[A-Za-z]{1,2}\. ?)+[A-Za-z]")  # J, U.S, Ph.D, z. B
+_NUMBER = r"\s+[(\[]?(?:\d|[IVXLC]{2,}\b|[VX]\b|I\b(?!['’]|\s+(?!of\b)[a-z]))"
+_BEFORE_NAME = "(?i:mfg|co|corp|inc|ltd|bros|dept|univ|asst|jr|sr|ed|trans|pref|ave|blvd|rd|bldg|hwy)"
+_INITIALS = r"[A-HJ-Z]|(?:[A-Za-z]{1,2}\. ?)+[A-Za-z]"  # J, U.S, Ph.D, z. B
+_LAST_WORD = re.compile(r"\A(?:[A-Za-z](?: \.[A-Za-z]\b){1,3}|[\w.]*)")  # backwards
 _LONGEST = 30  # characters of an abbreviation, or of a number
 ORDINAL = re.compile(r"\s+(?:Jan|Feb|März|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez|Jahrhundert)")
 # after an abbreviation such as U.S. or a.m., one of these begins a sentence; other words go on with it
-_STARTER = re.compile(
-    r"\s+(?:The|A|An|He|She|It|They|We|You|I|This|That|These|In|On|At|But|And|However|There|When)\b(?!\.)"
+_STARTER = r"\s+(?:The|A|An|He|She|It|They|We|You|I|This|That|These|In|On|At|But|And|However|There|When)\b(?!\.)"
+_ABBREVIATION = re.compile(  # a word, \0, and what follows its full stop
+    rf"(?:{_ALWAYS})\0|.\0\s+[A-Za-z]\.|(?:{_BEFORE_NUMBER})\0{_NUMBER}|(?:{_BEFORE_NAME}|{_INITIALS})\0(?!{_STARTER})"
 )
 
 
@@ -99,7 +101,7 @@ def _ends(text: str) -> list[int]:
             continue
         marks = _END.match(text, i)
         after = marks.end() if marks else i + 1
-        if marks and _is_end(text, begin, i, after):
+        if marks and _is_end(marks[1], text[begin:i], text[after:]):
             ends.append(after)
             begin = after
         i = after
@@ -138,9 +140,8 @@ def _is_end_of_quotation(text: str, after: int) -> bool:
     return bool(_JAPANESE.match(rest)) and not _PARTICLE.match(rest)
 
 
-def _is_end(text: str, begin: int, mark: int, after: int) -> bool:
-    """Return whether the marks from `mark`, which go on to `after`, end the sentence from `begin`."""
-    marks, before, rest = text[mark:after].rstrip(_CLOSING), text[begin:mark], text[after:]
+def _is_end(marks: str, before: str, rest: str) -> bool:
+    """Return whether marks end the sentence before them; the rest of the text begins behind what they close."""
     if not rest or set(marks) & set("。｡"):
         return True
     if rest[0].isspace():
@@ -152,13 +153,8 @@ def _is_end(text: str, begin: int, mark: int, after: int) -> bool:
 
 
 def _is_abbreviation(before: str, rest: str) -> bool:
-    # backwards, and no longer than an abbreviation is: a text may be one word of a million letters
-    word = re.findall(r"\A(?:[A-Za-z](?: \.[A-Za-z]\b){1,3}|[\w.]*)", before[:-_LONGEST:-1])[0][::-1]
+    # no longer than an abbreviation is: a text may be one word of a million letters
+    word = _LAST_WORD.findall(before[:-_LONGEST:-1])[0][::-1]
     if word.isdigit():
         return word == before.strip() or bool(ORDINAL.match(rest))  # 1. at the beginning; 3. Oktober
-    if _ALWAYS.fullmatch(word) or (len(word) == 1 and re.match(r"\s+[A-Za-z]\.", rest)):
-        return True
-    if _BEFORE_NUMBER.fullmatch(word) and _NUMBER.match(rest):
-        return True
-    is_short = _BEFORE_NAME.fullmatch(word) or _INITIALS.fullmatch(word)
-    return bool(is_short) and not _STARTER.match(rest)
+    return _ABBREVIATION.match(f"{word}\0{rest}") is not None

@@ -9,6 +9,7 @@ from utils.text.sentence import ORDINAL
 
 # a bar with spaces around it, but not in code or in brackets, as in p(x | y); in a row, which has one at each end, any
 _BORDER = re.compile(r"`[^`\t\n]*`|[(（][^()（）\t\n]*[)）]|(\t|(?<!\S)[|｜](?!\S))")
+_LINE, _TAIL = re.compile(r".*\n|.+"), re.compile(r"\s*[♪♫]*\s*\Z")
 _BORDER_IN_ROW, _ROW = re.compile(r"(\t|(?<!\\)[|｜])"), re.compile(r"\s*[|｜].*[|｜]\s*")
 
 _SIGNS = "・･·•‣◦●○◎■□▪▫◆◇▲△▼▽▶▷►★☆※→⇒✓✔✗✘❖♪♫"
@@ -41,12 +42,12 @@ def split_cells(text: str) -> list[Cell]:
     What needs no translation is in the gaps: indents, markers, emphasis, and cells and lines without letters.
     """
     cells = [Cell("", "")]
-    for line in re.findall(r".*\n|.+", text):
+    for line in _LINE.findall(text):
         borders = (_BORDER_IN_ROW if _ROW.fullmatch(line) else _BORDER).finditer(line)
         places = [0, *(place for border in borders if border[1] for place in border.span(1)), len(line)]
         for part in (line[begin:end] for begin, end in pairwise(places)):
             rest = _MARKERS.sub("", part)
-            of_part = rest.rstrip().rstrip("♪♫").rstrip() if any(map(str.isalpha, rest)) else ""
+            of_part = _TAIL.sub("", rest) if any(map(str.isalpha, rest)) else ""
             head, behind = part.removesuffix(rest) if of_part else part, rest.removeprefix(of_part)
             if around := _AROUND.fullmatch(of_part):
                 head, of_part, behind = head + around[1], around[2], around[3] + behind
