@@ -125,11 +125,12 @@ FRAGMENTS = """
 1億2000万|1億3000万人|3.5 million|0.1|1,234.50|１２，３４５．６|twenty-one thousand|two hundred and five|三百五十万人|
 二十|八百屋|4万1000人|明治43|年|月3日|（旧暦）|12|13|9999|10000|1.50|50%|３％|12th|third|1234567890123万|2.25 billion|
 1,000 trillion|百|https://example.com/会議.pdf?id=1|www.example.com/x|me@example.org|{name}|{{ x }}|%s|%1$d|$HOME|<b>|
-</b>|#tag|@me|:smile:|./a/b.py|**bold**|***|~~x~~|‘寺’|C:\\x\\y.txt|`a.b`|🙂|⚠️|𠮷|¥1,200|$ 3.50|-5°C|10²|½|①|-3|3:45 pm|12 p.m.|
+</b>|#tag|@me|:smile:|./a/b.py|C:\\x\\y.txt|`a.b`|🙂|⚠️|𠮷|¥1,200|$ 3.50|-5°C|10²|½|①|-3|3:45 pm|12 p.m.|
 午前10時30分|午後3時|10:30|2020-01-02|v1.2.3|075-1234|9784061234567|「|」|『|』|（|）|(|)|[|]|"|'|’|。|．|.|!|？|…|、|
 ,|:|Mr.|Dr.|U.S.|e.g.|No.|vol.|J.|a.m.|Ph.D|Inc.|z. B.|3. Oktober|1.|・|※|■|①と|(a)|(iv)|（一）|2、|♪|○|と言った|
 という|を|は|が|The|and|he|of|NHK|JR EAST|KINKAKU-JI|TEMPLE WAS|ΑΣ|ÉTÉ|İK|ſ|Ǆ|A|word|café|ß|東京|京都市|寺|ー|々|〇|
-ha|haha|lo|0,0|thousand|million|²|٣|X|572|_|/|`a`|ǅ
+ha|haha|lo|0,0|thousand|million|²|٣|X|572|_|/|`a`|ǅ|
+**bold**|***|~~x~~|‘寺’
 """
 SIGNS = " \t\n\r\u3000\u2028\ufeff\x85\x1c|｜\u200d\ue000\ue200\ue241"
 PARTS = [*FRAGMENTS.replace("\n", "").split("|"), *SIGNS, " | ", "> ", "- ", "# "]

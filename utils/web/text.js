@@ -14,7 +14,7 @@ export function setRules(rules) {
 function pattern(source) {
   const [begin, whole] = [`^(?:${source})`, `^(?:${source})$`].map((one) => new RegExp(one, "u"));
   const all = new RegExp(source, "gu");
-  const [match, fits] = [(text) => begin.exec(text), (text) => whole.test(text)];
+  const [match, fits] = [(text) => begin.exec(text), (text) => whole.exec(text)];
   const [each, finds] = [(text) => [...text.matchAll(all)], (text) => text.search(all) >= 0];
   return { match, fits, each, finds, replace: (text, by) => text.replace(all, by) };
 }
@@ -88,7 +88,7 @@ export function splitCells(text) {
       const part = line.slice(ends[i - 1] ?? 0, end);
       const rest = MARKERS.replace(part, "");
       const ofPart = /\p{L}/u.test(rest) ? TAIL.replace(rest, "") : "";
-      const [, open = "", inside = ofPart, close = ""] = AROUND.fits(ofPart) ? AROUND.match(ofPart) : [];
+      const [, open = "", inside = ofPart, close = ""] = AROUND.fits(ofPart) ?? [];
       cells.at(-1).gap += ofPart ? part.slice(0, part.length - rest.length) + open : part;
       if (ofPart) cells.push({ text: inside, gap: close + rest.slice(ofPart.length) });
     }
