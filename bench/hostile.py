@@ -4,9 +4,11 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import get_args
 
 from tqdm import tqdm
 
+from config.training import Device
 from utils.command import Parser, require_options_at_least, run_command
 from utils.device import pick_device
 from utils.evaluation.survive import LOOP
@@ -87,7 +89,8 @@ def build_parser() -> Parser:
         "--sentences", type=Path, required=True, metavar="FILE", help="text that it reads, to draw from"
     )
     parser.add_argument("--lines", type=int, metavar="N", default=1000, help="lines to draw (default: 1000)")
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
+    text = "cpu, cuda, or auto: cuda if available"
+    parser.add_argument("--device", choices=get_args(Device), default="auto", help=text)
     return parser
 
 

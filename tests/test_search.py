@@ -25,7 +25,7 @@ from models.transformer import Transformer
 from tests.tiny import MODEL, TEXT, lively, sources, tagged_tokenizers, tokenizers, translating, written_out
 from tests.tree import Ids, Tree, asked, assert_drawn_by, real, repeats, up_to
 from utils.dataset.masked import WholeWords
-from utils.search import beam, forced, inspection
+from utils.search import beam, forced, glossary, inspection
 from utils.search.beam import batch_height, beam_search, drop_finished, largest
 from utils.search.constraint import NEVER, Ensemble, Searchable
 from utils.search.expected_chrf import by_expected_chrf, pairwise_chrf
@@ -777,7 +777,11 @@ def test_a_japanese_term_begins_where_a_word_does_and_is_no_part_of_one(monkeypa
     for text, places in found.items():
         assert Glossary(terms, tokenizers().tgt, "ja").places(text) == places
     assert Glossary(terms, tokenizers().tgt, "zh").places("東京都") == [(1, 3)]
+    with monkeypatch.context() as patch:
+        patch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.TokenizerJaMecab", None)  # its dictionary is read once
+        assert Glossary(terms, tokenizers().tgt, "ja").places("東京都") == [(2, 3)]
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    monkeypatch.setattr("utils.search.glossary._mecab", glossary._mecab.__wrapped__)
     assert Glossary(terms, tokenizers().tgt, "ja").places("東京都") == [(1, 3)]
 
 
