@@ -168,7 +168,10 @@ def _is_sure(span: Span, text: str) -> bool:
 
 
 def lost(text: str, translation: str, languages: tuple[str, str]) -> list[Span]:
-    """Return the spans of a text that its translation has not, numbers in no writing; and words that were bold."""
+    """Return the spans of a text that its translation has not, numbers in no writing; and words that were bold.
+
+    What a text has twice may be in its translation once, as it may be "that year" there.
+    """
     kept = [span for span in spans(text, languages[0]) if span.is_hard or _is_sure(span, text)]
     found = spans(translation, languages[1], lenient=True) if kept else []
     has = {span.value for span in found if span.value is not None}
