@@ -246,10 +246,13 @@ def test_of_several_runs_in_one_direction_the_one_that_reads_a_text_best_is_chos
     for text, target, expected in (("寺の塔", "en", "temples"), ("駅の車", "auto", "trains"), ("山", "en", "temples")):
         assert {service.choose(text, source, target)[0].name for source in ("ja", "auto")} == {expected}
     assert service.choose("寺の塔", name="trains")[0].name == "trains"
+
+    def rated(name: str, log_prob: float) -> ServedRun:
+        return served(name, "")._replace(log_prob=lambda _: log_prob)
+
     for of_project, expected in ((-9.5, "own"), (-5.0, "kftt_ja_en")):  # as translate.py chooses
-        both = [served("own", "")._replace(log_prob=lambda _: -10.0), served("kftt_ja_en", "")]
-        both[1] = both[1]._replace(log_prob=lambda _, p=of_project: p)
-        assert Service(both, Limits()).choose("寺")[0].name == expected
+        both = Service([rated("own", -10.0), rated("kftt_ja_en", of_project)], Limits())
+        assert both.choose("寺")[0].name == expected
 
 
 # ---- LibreTranslate's endpoint
