@@ -1,6 +1,6 @@
 """What search is made of: what can be searched (ensembles, too), and which tokens may come next."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import torch
@@ -29,6 +29,23 @@ class Searchable(Protocol[StateT]):
 
     def step(self, tokens: Int[Tensor, " R"], state: StateT) -> tuple[Float[Tensor, "R V"], StateT]:
         """Append a token to each row; return the logits of the next one and the new state."""
+
+
+class Interruptible:
+    """A searchable model that calls a function before each step: an exception of that ends the search."""
+
+    def __init__(self, model: Searchable[Any], before_step: Callable[[], object]) -> None:
+        self._model, self._before_step = model, before_step
+
+    def start(self, src: Int[Tensor, "N S"]) -> Any:
+        """Encode the sources."""
+        self._before_step()
+        return self._model.start(src)
+
+    def step(self, tokens: Int[Tensor, " R"], state: Any) -> tuple[Float[Tensor, "R V"], Any]:
+        """Append a token to each row."""
+        self._before_step()
+        return self._model.step(tokens, state)
 
 
 class EnsembleState(NamedTuple):

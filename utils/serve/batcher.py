@@ -1,8 +1,15 @@
-"""How requests are batched: texts that arrive within milliseconds, a bounded queue, and one worker thread."""
+"""How requests are batched: texts that arrive within milliseconds, a bounded queue, and turns between two steps.
+
+A batch is worked on in steps, those of its search. Of the batches that are worked on at a time, the next step is that
+of the batch that has had least, so that short texts pass long ones; and what nobody waits for any more is given up.
+"""
 
 import asyncio
+import threading
+import time
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,140 +20,290 @@ from config.search import Limits
 
 OptionsT = TypeVar("OptionsT", bound=Hashable)
 ResultT = TypeVar("ResultT")
+Step = Callable[[], object]  # called between two steps of a search
 
-# About what a character takes, thrice; it decides how long a long request lets short ones pass.
+# About what a character takes, thrice; it decides how long a long request lets short ones of its client pass.
 _CHARACTER_S = 0.003
 _SHORT = 50  # characters; shorter texts take about as long
+_QUICK = 500  # characters of a request that does not wait for those with more
+_MAX_QUICK, _MAX_LONG = 4, 3  # batches at a time; of long texts, one of each client
+_YOUNG_S = 1.0  # quick requests wait so long for those before them, and then share a batch
+_SHARE = 1 / 8  # of the time since it began that a batch has at least, whoever passes it
+_REMEMBERED = 20_000  # characters by which the speed is measured, in batches of at least _QUICK
+
+
+class GivenUp(Exception):  # noqa: N818 (it is no error)
+    """Nobody waits for what a batch would become."""
+
+
+class Turns:
+    """Lets one batch at a time take a step."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: list[_Batch] = []
+        self._working: _Batch | None = None
+
+    def take(self, batch: "_Batch") -> None:
+        """Wait until it is this batch's turn."""
+        with self._changed:
+            self._waiting.append(batch)
+            self._changed.wait_for(lambda: self._working is None and min(self._waiting, key=_Batch.turn) is batch)
+            self._waiting.remove(batch)
+            self._working = batch
+        batch.step_began = time.monotonic()
+
+    def leave(self, batch: "_Batch") -> None:
+        """Let another batch work."""
+        batch.seconds += time.monotonic() - batch.step_began
+        with self._changed:
+            self._working = None
+            self._changed.notify_all()
 
 
 @dataclass(eq=False)
 class _Job(Generic[OptionsT, ResultT]):
     texts: Sequence[str]
     options: OptionsT
+    client: str
+    weight: int  # how many times the usual a text takes with these options
     answer: asyncio.Future[list[ResultT]]  # done when nobody waits for it any more
     arrival: float  # by the clock of the event loop, in seconds
     results: list[ResultT] = field(default_factory=list)
-    n_begun: int = 0  # texts that have been given to the worker
+    n_begun: int = 0  # texts that have been given to a worker
 
     @property
     def rest(self) -> Sequence[str]:
         return self.texts[self.n_begun :]
 
     @property
-    def seconds(self) -> float:
-        """About what the rest takes."""
-        return _CHARACTER_S * sum(max(_SHORT, len(text)) for text in self.rest)
+    def size(self) -> int:
+        """How many characters of usual texts take as long as those without a result."""
+        return _size(self.texts[len(self.results) :]) * self.weight
+
+    @property
+    def is_quick(self) -> bool:
+        return _size(self.texts) * self.weight <= _QUICK
 
 
-_Part = tuple[_Job[OptionsT, ResultT], Sequence[str]]  # a job, and those of its texts that are in a batch
+def _size(texts: Iterable[str]) -> int:
+    return sum(max(_SHORT, len(text)) for text in texts)
+
+
+@dataclass(eq=False)
+class _Batch(Generic[OptionsT, ResultT]):
+    parts: list[tuple[_Job[OptionsT, ResultT], Sequence[str]]]  # jobs, and those of their texts that are in it
+    begin: float = field(default_factory=time.monotonic)
+    step_began: float = 0.0
+    seconds: float = 0.0  # that its steps have taken
+
+    @property
+    def is_quick(self) -> bool:
+        return self.parts[0][0].is_quick
+
+    def turn(self) -> float:
+        """The batch with the lowest number takes the next step."""
+        return self.seconds - _SHARE * (time.monotonic() - self.begin)
 
 
 class Batcher(Generic[OptionsT, ResultT]):
     """Collects texts from many requests; use it in an `async with` block, which finishes queued texts on exit.
 
     Args:
-        work: processes texts with the same options, in a separate thread; returns a result for each, in order.
-        limits: of a batch, which cannot be given up, and of the queue.
+        work: processes texts with the same options, in a separate thread, and calls what it is given between two
+            steps; returns a result for each text, in order.
+        limits: of a batch, and of the queue.
         on_batch: called with the number of texts in each batch.
         weight: how many times the usual a text takes with some options: a batch has fewer of these.
+        turns: those of all batchers that share a processor.
     """
 
     def __init__(
         self,
-        work: Callable[[Sequence[str], OptionsT], Sequence[ResultT]],
+        work: Callable[[Sequence[str], OptionsT, Step], Sequence[ResultT]],
         limits: Limits,
         on_batch: Callable[[int], object] = lambda _: None,
         weight: Callable[[OptionsT], int] = lambda _: 1,
+        turns: Turns | None = None,
     ) -> None:
         self._work, self._limits, self._on_batch, self._weight = work, limits, on_batch, weight
+        self._turns = turns or Turns()
         self._jobs: list[_Job[OptionsT, ResultT]] = []
+        self._batches: dict[_Batch[OptionsT, ResultT], asyncio.Task[None]] = {}
+        self._served = defaultdict[str, int](int)  # characters that each client has had in batches, while it has jobs
+        self._timed, self._timed_s = 0.0, 0.0  # characters of the last batches, and what they have taken
         self._changed = asyncio.Event()
         self._is_closing = False
 
     async def __aenter__(self) -> Self:
-        self._thread = ThreadPoolExecutor(1)
-        self._task = asyncio.create_task(self._work_through())
+        self._threads = ThreadPoolExecutor(_MAX_QUICK + _MAX_LONG)
+        self._task = asyncio.create_task(self._begin_batches())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._is_closing = True
         self._changed.set()
         await self._task
-        self._thread.shutdown()
+        self._threads.shutdown()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether texts in the queue will be worked on."""
+        return not self._task.done()
 
     def n_waiting(self) -> int:
         """Number of texts in the queue."""
-        return sum(len(job.rest) for job in self._waiting())
+        return sum(len(job.rest) for job in self._present())
 
-    def enter(self, texts: Sequence[str], options: OptionsT) -> asyncio.Future[list[ResultT]]:
+    def seconds(self, texts: Iterable[str], options: OptionsT) -> float:
+        """About what texts take alone, by what others have taken so far."""
+        return _size(texts) * self._weight(options) * self._timed_s / max(1.0, self._timed)
+
+    def seconds_until(self, texts: Sequence[str], options: OptionsT, client: str = "") -> float:
+        """About when texts would be done if they were queued now, by the share that each client has."""
+        sizes = defaultdict[tuple[str, bool], int](int)
+        job = self._job(texts, options, client)
+        for other in (*self._present(), job):
+            sizes[other.client, other.is_quick] += other.size
+        own = sizes[client, job.is_quick]
+        return sum(min(size, own) for size in sizes.values()) * self._timed_s / max(1.0, self._timed)
+
+    def enter(self, texts: Sequence[str], options: OptionsT, client: str = "") -> asyncio.Future[list[ResultT]]:
         """Queue the texts of a request, or raise `QueueFull`; cancelling the future takes them out again."""
         if self._is_closing or self.n_waiting() + len(texts) > self._limits.queue_texts:
             raise asyncio.QueueFull
-        loop = asyncio.get_running_loop()
-        job: _Job[OptionsT, ResultT] = _Job(texts, options, loop.create_future(), loop.time())
+        job = self._job(texts, options, client)
         if not texts:
             job.answer.set_result([])
         self._jobs.append(job)
         self._changed.set()
         return job.answer
 
-    def _waiting(self) -> list[_Job[OptionsT, ResultT]]:
+    def _job(self, texts: Sequence[str], options: OptionsT, client: str) -> _Job[OptionsT, ResultT]:
+        loop = asyncio.get_running_loop()
+        return _Job(texts, options, client, self._weight(options), loop.create_future(), loop.time())
+
+    def _present(self) -> list[_Job[OptionsT, ResultT]]:
         self._jobs = [job for job in self._jobs if not job.answer.done()]
-        return [job for job in self._jobs if job.rest]
+        return self._jobs
 
-    async def _work_through(self) -> None:
-        while batch := await self._next_batch():
-            await self._translate(batch)
+    async def _begin_batches(self) -> None:
+        while jobs := await self._next_jobs():
+            batch = self._take(jobs)
+            self._batches[batch] = asyncio.create_task(self._translate(batch))
+        await asyncio.gather(*self._batches.values())
 
-    async def _next_batch(self) -> list[_Part[OptionsT, ResultT]]:
-        """Wait for texts with the same options; none once the batcher is closing and empty."""
+    async def _next_jobs(self) -> list[_Job[OptionsT, ResultT]]:
+        """Wait for jobs that a batch can begin with; none once the batcher is closing and has none."""
         loop, limits = asyncio.get_running_loop(), self._limits
         while True:
-            waiting = self._waiting()
-            if not waiting and self._is_closing:
+            jobs = self._startable()
+            if not jobs and self._is_closing and not any(job.rest for job in self._present()):
                 return []
-            patience = waiting[0].arrival + limits.collect_ms / 1000 - loop.time() if waiting else None
-            if patience is not None and (patience <= 0 or self._is_closing or self.n_waiting() >= limits.batch_texts):
-                return self._take(waiting)
+            patience = jobs[0].arrival + limits.collect_ms / 1000 - loop.time() if jobs else None
+            n_texts = sum(len(job.rest) for job in jobs)
+            if patience is not None and (patience <= 0 or self._is_closing or n_texts >= limits.batch_texts):
+                return jobs
+            # a batch that has grown old is no event, but then others may begin
+            if any(batch.is_quick for batch in self._batches):
+                patience = min(_YOUNG_S / 4, patience or _YOUNG_S)
             self._changed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), patience)
 
-    def _take(self, waiting: list[_Job[OptionsT, ResultT]]) -> list[_Part[OptionsT, ResultT]]:
-        """Take a batch: a request passes earlier ones that are longer, until they have waited for as much longer."""
+    def _startable(self) -> list[_Job[OptionsT, ResultT]]:
+        """Return the jobs that a batch may begin with now, in the order of their arrival."""
+        quick = [batch for batch in self._batches if batch.is_quick]
+        long = {batch.parts[0][0].client for batch in self._batches if not batch.is_quick}
+        may_quick = len(quick) < _MAX_QUICK and all(batch.seconds > _YOUNG_S for batch in quick)
+        busy = {job for batch in self._batches for job, _ in batch.parts}  # their results come in order
+        return [
+            job
+            for job in self._present()
+            if job.rest and job not in busy
+            if (may_quick if job.is_quick else len(long) < _MAX_LONG and job.client not in long)
+        ]
 
-        def due(job: _Job[OptionsT, ResultT]) -> float:
-            return job.arrival + job.seconds * self._weight(job.options)
+    def _take(self, jobs: Sequence[_Job[OptionsT, ResultT]]) -> _Batch[OptionsT, ResultT]:
+        """Take a batch: quick jobs first, then those of the client that has had least, of which the shortest."""
+        present = {job.client for job in self._present()}
+        for client in [*self._served.keys() - present]:
+            del self._served[client]
+        least = min((self._served[client] for client in present if client in self._served), default=0)
+        for client in present - self._served.keys():  # one who comes later has no claim to what others have had
+            self._served[client] = least
 
-        first, *others = sorted(waiting, key=due)
-        weight = self._weight(first.options)
-        room, chars = self._limits.batch_texts // weight, self._limits.batch_chars // weight
-        batch = []
+        def due(job: _Job[OptionsT, ResultT]) -> tuple[bool, int, float]:
+            return not job.is_quick, self._served[job.client], job.arrival + _CHARACTER_S * job.size
+
+        first, *others = sorted(jobs, key=due)
+        room, chars = self._limits.batch_texts // first.weight, self._limits.batch_chars // first.weight
+        parts = []
         for job in (first, *others):
-            n = min(room, bisect_right([*accumulate(map(len, job.rest))], chars))
-            if job is first or (job.options == first.options and n == len(job.rest)):
+            n, is_alike = (
+                min(room, bisect_right([*accumulate(map(len, job.rest))], chars)),
+                job.options == first.options,
+            )
+            if job is first or (is_alike and job.is_quick == first.is_quick and n == len(job.rest)):
                 texts = job.rest[: max(1, n)]
                 room, chars = room - len(texts), chars - sum(map(len, texts))
                 job.n_begun += len(texts)
-                batch.append((job, texts))
-        return batch
+                self._served[job.client] += _size(texts)
+                parts.append((job, texts))
+        return _Batch(parts)
 
-    async def _translate(self, batch: Sequence[_Part[OptionsT, ResultT]]) -> None:
-        texts, options = [text for _, part in batch for text in part], batch[0][0].options
-        self._on_batch(len(texts))
+    async def _translate(self, batch: _Batch[OptionsT, ResultT]) -> None:
+        self._on_batch(sum(len(texts) for _, texts in batch.parts))
         try:
-            worked = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, texts, options)
+            await self._work_on(batch, batch.parts)
+        finally:
+            del self._batches[batch]
+            self._changed.set()
+
+    async def _work_on(
+        self,
+        batch: _Batch[OptionsT, ResultT],
+        parts: Sequence[tuple[_Job[OptionsT, ResultT], Sequence[str]]],
+    ) -> None:
+        texts, options = [text for _, part in parts for text in part], parts[0][0].options
+        turns, jobs, before = self._turns, [job for job, _ in parts], batch.seconds
+
+        def check() -> None:
+            if all(job.answer.done() for job in jobs):
+                raise GivenUp
+
+        def step() -> None:
+            turns.leave(batch)
+            turns.take(batch)
+            check()
+
+        def work() -> Sequence[ResultT]:
+            turns.take(batch)
+            try:
+                check()
+                return self._work(texts, options, step)
+            finally:
+                turns.leave(batch)
+
+        try:
+            worked = await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except GivenUp:
+            return
         except Exception as error:  # whatever it is, only the request that caused it gets it as its answer
-            for job, part in batch:
+            for job, part in parts:
                 if job.answer.done():  # it has been given up
                     continue
-                if len(batch) > 1:
-                    await self._translate([(job, part)])
+                if len(parts) > 1:
+                    await self._work_on(batch, [(job, part)])
                 else:
                     job.answer.set_exception(error)
             return
+        if (size := _size(texts) * jobs[0].weight) >= _QUICK:  # smaller ones are slower by the character
+            kept = _REMEMBERED / (_REMEMBERED + size)
+            self._timed = self._timed * kept + size
+            self._timed_s = self._timed_s * kept + batch.seconds - before
         results = iter(worked)
-        for job, part in batch:
+        for job, part in parts:
             job.results += islice(results, len(part))
             if len(job.results) == len(job.texts) and not job.answer.done():
                 job.answer.set_result(job.results)

@@ -1,10 +1,12 @@
 """Which of the served runs translates a text, and how: the choice of a run, a queue for each, and limits."""
 
 import asyncio
+import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any, NamedTuple
+from itertools import chain, islice
+from typing import Any, NamedTuple, cast
 
 from starlette.exceptions import HTTPException
 
@@ -13,12 +15,14 @@ from config.search import Limits
 from const.token import EOS
 from models.translation_model import TranslationModel
 from utils.run import reading_best
+from utils.search.constraint import Interruptible
 from utils.search.forced import mean_cross_attention
 from utils.search.inspection import Inspector, SpanLinks
 from utils.search.markup import Markup
+from utils.search.searcher import BeamSearch
 from utils.search.translation import Translation
 from utils.search.translator import Translator
-from utils.serve.batcher import Batcher
+from utils.serve.batcher import Batcher, Step, Turns
 from utils.serve.server import Metrics
 from utils.terminal.output import SourceText
 from utils.text.language import Detected, detect
@@ -57,24 +61,33 @@ class Line(NamedTuple):
 
 
 def translate_lines(
-    translator: Translator, model: TranslationModel, lines: Sequence[str], options: Options
+    translator: Translator,
+    model: TranslationModel,
+    lines: Sequence[str],
+    options: Options,
+    step: Step = lambda: None,
 ) -> list[Line]:
     """Translate lines, all with the same options.
 
     Args:
         translator: of the run, with its own settings.
         model: its model in single precision, not shared with the translator.
+        step: called before each step of the search, which an exception ends.
     """
+    searcher = cast(BeamSearch, translator.searcher)
+    translator = replace(translator, searcher=replace(searcher, model=Interruptible(searcher.model, step)))
     search, tokenizers = translator.search, translator.tokenizers
     search = replace(search, beam_size=options.beam or max(search.beam_size, options.n_best))
     tokenizers = tokenizers if options.tag is None else tokenizers.with_tag(options.tag)
     translator = replace(translator, search=search, tokenizers=tokenizers)
     translations, tokens = translator.translate(lines, n_best=options.n_best), translator.source_tokens
+    step()
     links = Inspector(translator, [model]).span_links(lines, translations) if options.links else [()] * len(lines)
     translated = [
         Line(translation, [[*tokens(piece), EOS] for piece in translation.pieces], [[] for _ in translation.pieces], of)
         for translation, of in zip(translations, links, strict=True)
     ]
+    step()
     if options.attention and model.config.has_cross_attention:
         _add_attention(translated, model)
     return translated
@@ -102,7 +115,7 @@ class ServedRun(NamedTuple):
     src_lang: str
     tgt_lang: str
     beam: int  # of its own search settings
-    translate: Callable[[Sequence[str], Options], list[Line]]
+    translate: Callable[[Sequence[str], Options, Step], list[Line]]
     log_prob: Callable[[str], float] = lambda _: 0.0  # of a text by its vocabulary: the run reads it well
     examples: Sequence[str] = ()  # sentences of the kind that it learned from
     tags: Sequence[str] = ()  # that its vocabulary has for kinds of text
@@ -127,6 +140,11 @@ class Text:
     def parts(self) -> list[str]:
         """What is to be translated of it."""
         return [self.text] if self.markup is None else [part.text for part in self.markup.texts]
+
+    @property
+    def rows(self) -> list[str]:
+        """The lines of those."""
+        return [line for part in self.parts for line in part.replace("\r\n", "\n").split("\n")]
 
     def remarks(self) -> dict[str, Any]:
         """Return what the reader of its translation should know: `Translation.remarks`, and what concerns all of it."""
@@ -161,11 +179,12 @@ class Service:
     def __init__(self, runs: Sequence[ServedRun], limits: Limits) -> None:
         self.runs, self.limits, self.metrics = runs, limits, Metrics()
         self.batchers: dict[str, Batcher[Options, Line]] = {}
+        turns = Turns()
         for run in runs:
             if run.name in self.batchers:
                 raise ValueError(f"two runs are called {run.name}, but runs are chosen by name: rename one")
             count = self.metrics.batches.labels(run.name).observe
-            batcher = self.batchers[run.name] = Batcher(run.translate, limits, count, Options.weight)
+            batcher = self.batchers[run.name] = Batcher(run.translate, limits, count, Options.weight, turns)
             self.metrics.waiting.labels(run.name).set_function(batcher.n_waiting)
 
     @property
@@ -211,30 +230,47 @@ class Service:
             raise HTTPException(400, f"{cannot}: choose from {directions}")
         return _reading_best([run for run in fitting if run.src_lang == detected.language], text), detected
 
-    async def translate(self, texts: Sequence[Text], options: Options) -> None:
+    async def translate(self, texts: Sequence[Text], options: Options, client: str = "") -> None:
         """Translate the texts of one request that have a run, line by line; all, or none with status 400 or 503."""
-        chosen = [(text.run, part) for text in texts if text.run for part in text.parts]
-        for run, _ in chosen:
-            if options.tag and options.tag not in run.tags:
-                known = ", ".join(run.tags) or "none"
-                raise HTTPException(400, f"tag={options.tag}, but run {run.name} knows {known}: leave it out")
-        answers: list[asyncio.Future[list[Line]]] = []
+        of_runs = defaultdict[str, list[str]](list)
+        for text in texts:
+            if text.run is not None:
+                if options.tag and options.tag not in text.run.tags:
+                    known = ", ".join(text.run.tags) or "none"
+                    raise HTTPException(400, f"tag={options.tag}, but run {text.run.name} knows {known}: leave it out")
+                of_runs[text.run.name] += text.rows
+        answers: dict[str, asyncio.Future[list[Line]]] = {}
         try:
-            for run, part in chosen:
-                answers.append(self.batchers[run.name].enter(_lines(part), options))
-            of_parts = iter(await asyncio.gather(*answers))
-            for text in texts:
-                text.lines = [line for _ in (text.parts if text.run else ()) for line in next(of_parts)]
+            for name, lines in of_runs.items():
+                self._refuse_too_slow(self.batchers[name], lines, options, client)
+                answers[name] = self.batchers[name].enter(lines, options, client)
+            await asyncio.gather(*answers.values())
         except asyncio.QueueFull:
             busy = "too many texts are waiting: try again in a moment"
             raise HTTPException(503, busy, {"Retry-After": "1"}) from None
         finally:
-            for answer in answers:
+            for answer in answers.values():
                 answer.cancel()  # takes abandoned texts out of the queue
+        rest = {name: iter(answer.result()) for name, answer in answers.items()}
+        for text in texts:
+            text.lines = [*islice(rest[text.run.name], len(text.rows))] if text.run else ()
+
+    def _refuse_too_slow(
+        self, batcher: Batcher[Options, Line], lines: Sequence[str], options: Options, client: str
+    ) -> None:
+        """Refuse lines that cannot be translated in time, by what others have taken, with what they would take."""
+        limit, n_chars = self.limits.timeout_s, sum(map(len, lines))
+        if (alone := batcher.seconds(lines, options)) > limit:
+            takes = f"{n_chars:,} characters take about {alone:.0f} seconds, and a request may take {limit:g}"
+            raise HTTPException(400, f"{takes}: send at most {int(n_chars * limit / alone):,} at a time")
+        if (until := batcher.seconds_until(lines, options, client)) > limit:
+            wait = str(math.ceil(until - limit))
+            busy = f"with those before it, this would take about {until:.0f} seconds, and a request may take {limit:g}"
+            raise HTTPException(503, f"{busy}: try again in {wait}", {"Retry-After": wait})
 
     def refuse_too_much(self, texts: Sequence[Text]) -> None:
         """Refuse texts over the limits with status 400; call this before doing anything else with a request."""
-        lines = [line for text in texts for part in text.parts for line in _lines(part)]
+        lines = [line for text in texts for line in text.rows]
         for n, max_n, unit in (
             (len(lines), self.limits.max_texts, "lines"),
             (sum(map(len, lines)), self.limits.max_chars, "characters"),
@@ -258,7 +294,3 @@ def _same(code: str, language: str) -> bool:
 
 def _fits(code: str, language: str) -> bool:
     return code.lower() == AUTO or _same(code, language)
-
-
-def _lines(text: str) -> list[str]:
-    return text.replace("\r\n", "\n").split("\n")
