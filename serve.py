@@ -1,10 +1,13 @@
 """Serve trained runs: `python serve.py` offers a web page and an API compatible with LibreTranslate."""
 
 import os
+import shlex
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from config.bound import BoundError
 from config.data import primary_language
 from config.reader import texts_of
 from config.search import Limits
@@ -31,7 +34,7 @@ def build_parser() -> Parser:
   python serve.py                                    the newest run, the newest back, and the project's own both ways
   python serve.py --run kftt_ja_en-20260101-120000 --run kftt_en_ja-20260101-180000
   python serve.py --port 0 --precision fp32          any free port
-  python serve.py --host 0.0.0.0                     reachable from other machines, without a password
+  python serve.py --host 0.0.0.0                     reachable from other machines
   curl http://127.0.0.1:8000/translate -d q=駅はどこですか。 -d source=ja -d target=en
 
 GET /docs describes the API, GET /metrics is for Prometheus. After the first Ctrl-C or SIGTERM, the server finishes
@@ -41,6 +44,8 @@ Ctrl-C.""",
     parser.add_argument("--host", default="127.0.0.1", help="address (default: 127.0.0.1, this machine only)")
     text = "let web pages of this origin use the API, such as https://example.com; * for any (default: none)"
     parser.add_argument("--cors", metavar="ORIGIN", help=text)
+    text = "key that requests must have in their field api_key (default: $MIYAKO_API_KEY, or none is needed)"
+    parser.add_argument("--api-key", metavar="KEY", default=os.environ.get("MIYAKO_API_KEY"), help=text)
     parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0: any free port (default: 8000)")
     which = (
         "run to serve; repeat to serve several, of which the one that reads a text best translates it (default: the "
@@ -57,7 +62,15 @@ Ctrl-C.""",
 def main() -> None:
     """Read the arguments, load the runs and serve until told to stop."""
     arguments = build_parser().parse_args()
-    limits = Limits(**{field.name: arguments[field.name] for field in fields(Limits)})
+    try:
+        limits = Limits(**{field.name: arguments[field.name] for field in fields(Limits)})
+    except BoundError as error:
+        raise ValueError(str(error).replace(f"{error.name}=", f"{option_of(error.name)} ", 1)) from None
+    if arguments.cors is not None and not is_origin(arguments.cors):
+        shown = shlex.quote(arguments.cors)
+        raise ValueError(f"--cors {shown}: give the origin of web pages, such as https://example.com, or '*' for any")
+    if arguments.api_key == "":
+        raise ValueError("--api-key '': give the key that requests must have, or leave the option out")
     folders = [find_run(Path(name)) for name in arguments.run or []] or default_runs(PICKLES)
     for name, capacity in _KEPT_KERNELS.items():
         os.environ.setdefault(name, capacity)  # it is read when torch is imported
@@ -88,7 +101,19 @@ def main() -> None:
             )
         names = ", ".join(f"{run.name} ({run.direction})" for run in served)
         ready = f"{address(bound)} serves {names}; Ctrl-C quits"
-        Server(create_app(served, limits, arguments.cors), lambda: print(ready, flush=True)).serve_until_told(bound)
+        app = create_app(served, limits, arguments.cors, arguments.api_key)
+        Server(app, lambda: print(ready, flush=True)).serve_until_told(bound)
+
+
+def is_origin(text: str) -> bool:
+    """Return whether a browser may send this as the origin of a page: scheme and host, and nothing behind them."""
+    try:
+        url = urlsplit(text)
+        return text == "*" or (
+            url.scheme in ("http", "https") and f"{url.scheme}://{url.netloc}" == text != f"{url.scheme}://"
+        )
+    except ValueError:
+        return False
 
 
 def examples(folder: Path) -> list[str]:

@@ -99,6 +99,7 @@ class SamplingConfig(Config):
 
 
 _BYTES_PER_CHARACTER = 12  # JSON may write one as two escapes, \ud83d\ude00
+_MARKUP = 4  # characters of HTML for each of its text
 _SPARE_BYTES = 16384  # for everything in a request besides text
 
 
@@ -114,6 +115,7 @@ class Limits(Config):
         queue_texts: most texts waiting for a run
         timeout_s: seconds until a request times out
         batch_chars: most characters translated together; a longer line is translated alone
+        req_limit: most requests a minute of one address; 0: as many as it likes
     """
 
     max_chars: int = bounded(5000, ge=1)
@@ -123,6 +125,7 @@ class Limits(Config):
     queue_texts: int = bounded(512, ge=1)
     timeout_s: float = bounded(30.0, gt=0)
     batch_chars: int = bounded(2000, ge=1)
+    req_limit: int = bounded(0, ge=0, hint="0: as many as they like")
 
     def check(self) -> None:
         """Refuse a queue in which the largest request has no room."""
@@ -131,6 +134,11 @@ class Limits(Config):
                 f"queue_texts={self.queue_texts} has no room for the max_texts={self.max_texts} of one request: "
                 "raise the first, or lower the second"
             )
+
+    @property
+    def max_html(self) -> int:
+        """Most characters in a request of HTML, tags included."""
+        return _MARKUP * self.max_chars
 
     @property
     def max_bytes(self) -> int:

@@ -237,6 +237,9 @@ class Markup(HTMLParser):
         self._is_reading = False
         try:
             self.feed(html.replace("\0", ""))
+            if self.rawdata.startswith("<"):  # what has no end stays; to close, older Pythons look for it at each "<"
+                self._keep(self.rawdata)
+                self.rawdata = ""
             self.close()
         except AssertionError as error:  # of Python's parser
             raise ValueError(f"the HTML cannot be read ({error}): check what begins with <!") from error

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import codecs
 import hashlib
+import hmac
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
@@ -27,7 +28,7 @@ from const.token import UNK_ID
 from utils.command import page_template
 from utils.search.markup import Markup
 from utils.search.translation import Piece
-from utils.serve.server import Gate
+from utils.serve.server import Gate, Quota
 from utils.serve.service import AUTO, MAX_BEAM, Line, Options, ServedRun, Service, Text
 from utils.text.language import detect, has_words, language_name
 
@@ -40,12 +41,16 @@ _DIGITS = 4  # digits of a score
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 AnswerT = TypeVar("AnswerT")
+AskedT = TypeVar("AskedT", "LibreTranslateRequest", "DetectRequest", "PageRequest")
 
 _TAG = Field(None, description="kind of the text, by a tag that the run knows; '' for none; default: the run's own")
 
 
+_API_KEY = Field(None, description="key of the server, where it has one")
+
+
 class LibreTranslateRequest(BaseModel):
-    """A LibreTranslate request; other fields that its clients send, such as api_key, are ignored."""
+    """A LibreTranslate request; other fields that its clients send are ignored."""
 
     q: str | list[str] = Field(description="text or list of texts; each line is translated separately")
     source: str = Field(description="language code of the text, or auto")
@@ -55,12 +60,14 @@ class LibreTranslateRequest(BaseModel):
     )
     alternatives: int = Field(0, ge=0, lt=MAX_BEAM, description="number of alternative translations of plain text")
     tag: str | None = _TAG
+    api_key: str | None = _API_KEY
 
 
 class DetectRequest(BaseModel):
     """A text whose language is asked for."""
 
     q: str = Field(description="text")
+    api_key: str | None = _API_KEY
 
 
 class PageRequest(BaseModel):
@@ -78,6 +85,7 @@ class PageRequest(BaseModel):
     n_best: int = Field(1, ge=1, le=MAX_BEAM, description="most translations per line")
     attention: bool = Field(False, description="return attention weights")
     tag: str | None = _TAG
+    api_key: str | None = _API_KEY
 
 
 async def read(request: Request, model: type[ModelT]) -> ModelT:
@@ -86,6 +94,8 @@ async def read(request: Request, model: type[ModelT]) -> ModelT:
     Clients send null or nothing for what they leave to the server; the body goes before the query.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in (_JSON, _URLENCODED, _MULTIPART, ""):
+        raise HTTPException(415, f"{media_type} cannot be read: send {_JSON}, or a form")
     part = "form" if media_type in (_MULTIPART, _URLENCODED) else "JSON"
     try:
         async with asyncio.timeout(_READING_S):
@@ -149,14 +159,16 @@ async def while_awaited(request: Request, answer: Awaitable[AnswerT], seconds: f
         if gone.done():
             raise HTTPException(_NOBODY_WAITS, "the client has gone")
         raise HTTPException(504, f"no translation within {seconds:g} seconds: send less text, or use a smaller beam")
+    except asyncio.CancelledError:  # by the server, which has waited long enough
+        raise HTTPException(503, "the server is ending: try again in a moment", {"Retry-After": "10"}) from None
     finally:
         work.cancel()
         gone.cancel()
 
 
-def page() -> HTMLResponse:
-    """Return the page, with a policy that lets the browser run only its own script and style."""
-    html = page_template(Path(__file__).with_name("page.html")).render()
+def page(template: str = "page.html", **values: Any) -> HTMLResponse:
+    """Return a page, with a policy that lets the browser run only its own script and style."""
+    html = page_template(Path(__file__).with_name(template)).render(values)
     headers = {
         "Content-Security-Policy": f"default-src 'none'; script-src {_hash('script', html)}; style-src "
         f"{_hash('style', html)}; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -169,12 +181,22 @@ def page() -> HTMLResponse:
 
 
 def _hash(element: str, html: str) -> str:
-    (body,) = re.findall(f"<{element}[^>]*>(.*?)</{element}>", html, re.S)
-    return f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
+    if (found := re.search(f"<{element}[^>]*>(.*?)</{element}>", html, re.S)) is None:
+        return "'none'"
+    return f"'sha256-{base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()}'"
 
 
-def create_app(runs: Sequence[ServedRun], limits: Limits, cors: str | None = None) -> FastAPI:
-    """Create the application that serves the given runs, also to web pages of the origin `cors`, or `*` for any."""
+def create_app(
+    runs: Sequence[ServedRun], limits: Limits, cors: str | None = None, api_key: str | None = None
+) -> FastAPI:
+    """Create the application that serves the given runs.
+
+    Args:
+        runs: as for `Service`.
+        limits: of requests.
+        cors: origin of the web pages that may use it, besides its own; `*` for any.
+        api_key: what requests must have; none: nothing.
+    """
     service = Service(runs, limits)
 
     @asynccontextmanager
@@ -186,9 +208,9 @@ def create_app(runs: Sequence[ServedRun], limits: Limits, cors: str | None = Non
 
     # docs_url: FastAPI's own documentation loads scripts from the network
     app = FastAPI(title="Miyako", version=VERSION, docs_url=None, redoc_url=None, lifespan=lifespan)
-    _add_endpoints(app, service)
+    _add_endpoints(app, service, api_key)
     paths = [path for route in app.routes if (path := getattr(route, "path", None))]
-    app.add_middleware(Gate, metrics=service.metrics, paths=paths, max_bytes=limits.max_bytes)
+    app.add_middleware(Gate, metrics=service.metrics, paths=paths, max_bytes=limits.max_bytes, cors=cors)
     if cors is not None:
         app.add_middleware(CORSMiddleware, allow_origins=[cors], allow_methods=["GET", "POST"], allow_headers=["*"])
 
@@ -203,8 +225,18 @@ def create_app(runs: Sequence[ServedRun], limits: Limits, cors: str | None = Non
     return app
 
 
-def _add_endpoints(app: FastAPI, service: Service) -> None:
-    limits, shown = service.limits, page()
+def _add_endpoints(app: FastAPI, service: Service, api_key: str | None) -> None:
+    limits, shown, quota = service.limits, page(), Quota(service.limits.req_limit)
+
+    async def admitted(request: Request, model: type[AskedT]) -> AskedT:
+        """Read a request of a client that may have an answer, or refuse it as LibreTranslate does."""
+        quota.spend(_client(request))
+        asked = await read(request, model)
+        if api_key is not None and not asked.api_key:
+            raise HTTPException(400, "Please contact the server operator to get an API key")
+        if api_key is not None and not hmac.compare_digest(api_key.encode(), (asked.api_key or "").encode()):
+            raise HTTPException(403, "Invalid API key")
+        return asked
 
     @app.get("/", response_class=HTMLResponse)
     async def show_page() -> HTMLResponse:
@@ -214,12 +246,13 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
     @app.get("/docs", response_class=HTMLResponse)
     async def show_documentation() -> HTMLResponse:
         """This page."""
-        template = page_template(Path(__file__).with_name("documentation.html"))
-        return HTMLResponse(template.render(schema=app.openapi()))
+        return page("documentation.html", schema=app.openapi())
 
     @app.get("/health")
     async def health() -> dict[str, str]:
-        """Health check, as in LibreTranslate."""
+        """Health check, as in LibreTranslate; status 503 if a run does not translate any more."""
+        if dead := [name for name, batcher in service.batchers.items() if not batcher.is_alive]:
+            raise HTTPException(503, f"{', '.join(dead)} does not translate any more: start the server again")
         return {"status": "ok"}
 
     @app.get("/metrics")
@@ -235,7 +268,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
     @app.post("/detect", openapi_extra=_takes(DetectRequest, _JSON, _URLENCODED))
     async def detect_language(request: Request) -> JSONResponse:
         """Tell by its letters which of the languages a text is in, as in LibreTranslate; none if none fits."""
-        detected = detect((await read(request, DetectRequest)).q, service.languages)
+        detected = detect((await admitted(request, DetectRequest)).q, service.languages)
         return JSONResponse([detected._asdict()] if detected else [])
 
     app.add_api_route("/spec", app.openapi, description="What /openapi.json says, where LibreTranslate has it.")
@@ -247,8 +280,8 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         return {
             "charLimit": limits.max_chars,
             "frontendTimeout": 500,
-            "apiKeys": False,
-            "keyRequired": False,
+            "apiKeys": api_key is not None,
+            "keyRequired": api_key is not None,
             "suggestions": False,
             "filesTranslation": False,
             "supportedFilesFormat": [],
@@ -281,20 +314,28 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         done as it repeated itself ("searched again" or "cut"), `other_language`, whether the
         text does not look like the language that `source` says, and `lost_tags`.
         """
-        asked = await read(request, LibreTranslateRequest)
+        asked = await admitted(request, LibreTranslateRequest)
         given = [asked.q] if isinstance(asked.q, str) else asked.q
-        texts = [*map(Text, given)]
-        if asked.format == "html":
-            try:  # in a thread: the parser takes seconds for what is hardly HTML
-                texts = await asyncio.to_thread(lambda: [Text(text, Markup(text)) for text in given])
+        is_html = asked.format == "html"
+        if is_html and (n := sum(map(len, given))) > limits.max_html:
+            raise HTTPException(400, f"{n:,} characters of HTML exceed the limit of {limits.max_html:,}: send less")
+
+        async def translated() -> list[Text]:
+            try:  # in a thread: the parser may take a tenth of a second
+                texts = await asyncio.to_thread(
+                    lambda: [Text(text, Markup(text) if is_html else None) for text in given]
+                )
             except ValueError as error:
                 raise HTTPException(400, str(error)) from None
-        service.refuse_too_much(texts)
-        for text in texts:
-            text.run, text.detected = service.choose_if_needed(" ".join(text.parts), asked.source, asked.target)
-        has_tags = any(part.has_tags for text in texts if text.markup for part in text.markup.texts)
-        options = Options(n_best=1 + asked.alternatives, links=has_tags, tag=asked.tag)
-        await while_awaited(request, service.translate(texts, options), limits.timeout_s)
+            service.refuse_too_much(texts)
+            for text in texts:
+                text.run, text.detected = service.choose_if_needed(" ".join(text.parts), asked.source, asked.target)
+            has_tags = any(part.has_tags for text in texts if text.markup for part in text.markup.texts)
+            options = Options(n_best=1 + asked.alternatives, links=has_tags, tag=asked.tag)
+            await service.translate(texts, options, _client(request))
+            return texts
+
+        texts = await while_awaited(request, translated(), limits.timeout_s)
         translations = [text.translations() for text in texts]
         fields: dict[str, list[Any]] = {"translatedText": [best for best, *_ in translations]}
         if asked.alternatives:
@@ -310,7 +351,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
     @app.post("/api/translate", openapi_extra=_takes(PageRequest, _JSON))
     async def translate_for_page(request: Request) -> JSONResponse:
         """Translate for the web page: candidates sentence by sentence, with attention weights."""
-        asked = await read(request, PageRequest)
+        asked = await admitted(request, PageRequest)
         if asked.beam is not None and asked.n_best > asked.beam:
             raise HTTPException(400, f"beam={asked.beam} is less than n_best={asked.n_best}: give beam={asked.n_best}")
         text = Text(asked.text)
@@ -319,11 +360,16 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         text.run = run
         begin = time.perf_counter()
         options = Options(asked.beam, asked.n_best, asked.attention, tag=asked.tag)
-        await while_awaited(request, service.translate([text], options), limits.timeout_s)
+        await while_awaited(request, service.translate([text], options, _client(request)), limits.timeout_s)
         seconds = round(time.perf_counter() - begin, _DIGITS)
         fields = {"run": run.name, "source": run.src_lang, "target": run.tgt_lang, "seconds": seconds}
         remarks = {name: remark for name, remark in text.remarks().items() if remark}
         return JSONResponse(fields | {"remarks": remarks, "sentences": list(_sentence_fields(text.lines))})
+
+
+def _client(request: Request) -> str:
+    """Return the address that a request comes from; of a proxy on this machine, the one that it names."""
+    return request.client.host if request.client else ""
 
 
 def _language(code: str) -> dict[str, Any]:

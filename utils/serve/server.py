@@ -2,19 +2,27 @@
 
 import asyncio
 import errno
+import ipaddress
+import logging
+import math
 import os
 import resource
 import signal
 import socket
+import threading
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import ClassVar
+from urllib.parse import urlsplit
 
 import uvicorn
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -23,7 +31,14 @@ _HEAD_S = 10.0  # time limit for the head of a request, of some hundred bytes
 _ANSWER_S = 60.0  # time limit for reading an answer, of at most some megabytes
 _MAX_CONNECTIONS, _BACKLOG = 1000, 100
 _SPARE_FILES = 500  # of which most are for connections that are accepted and not yet counted, some backlogs full
-_SHUTDOWN_S = 60  # time limit for pending answers on shutdown; a client that does not read gets no more
+_SHUTDOWN_S = 50  # time limit for pending answers on shutdown; then they are told, but not a client that does not read
+_LAST_S = 60  # whatever still runs then is ended with the server
+_MINUTE = 60.0
+# An answer is data, whatever it looks like; the pages have policies of their own.
+_AS_DATA = {
+    "content-security-policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+}
 
 
 class Metrics:
@@ -41,9 +56,35 @@ class Metrics:
         self.waiting = Gauge("miyako_queue_texts", "Texts waiting for a run.", ["run"], registry=registry)
 
 
+class Quota:
+    """Counts the requests of each client within the last minute; 0: as many as they like."""
+
+    def __init__(self, per_minute: int) -> None:
+        self._per_minute = per_minute
+        self._times: dict[str, deque[float]] = {}
+        self._swept = 0.0
+
+    def spend(self, client: str) -> None:
+        """Count a request, or refuse it as LibreTranslate does."""
+        now, n = time.monotonic(), self._per_minute
+        if not n:
+            return
+        if now - self._swept > _MINUTE:  # who has not come since is forgotten
+            self._times = {other: times for other, times in self._times.items() if times[-1] > now - _MINUTE}
+            self._swept = now
+        times = self._times.setdefault(client, deque(maxlen=n))
+        if len(times) == n and times[0] > now - _MINUTE:
+            wait = str(math.ceil(times[0] + _MINUTE - now))
+            raise HTTPException(429, f"Slowdown: {n} per 1 minute", {"Retry-After": wait})
+        times.append(now)
+
+
 @dataclass
 class Gate:
     """Middleware that counts every request, and refuses bodies over the limit whether or not they announce it.
+
+    It also refuses what pages of other sites make a browser send here: a form, which needs nobody's consent, and any
+    request by another name than this machine's, under which a site may lead to an address that only it can reach.
 
     Other paths than the given ones count as one, since anybody could fill the memory with names.
     """
@@ -52,6 +93,7 @@ class Gate:
     metrics: Metrics
     paths: Sequence[str]
     max_bytes: int
+    cors: str | None  # the origin whose pages may use all, or * for any
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request and count it."""
@@ -60,7 +102,8 @@ class Gate:
             return
         begin, status, is_head = time.perf_counter(), 500, scope["method"] == "HEAD"
         scope = {**scope, "method": "GET"} if is_head else scope  # the same answer, without its body
-        announced, n_bytes = int(dict(scope["headers"]).get(b"content-length", b"0")), 0
+        headers = Headers(scope=scope)
+        announced, n_bytes = int(headers.get("content-length", "0")), 0
 
         async def limited() -> Message:
             nonlocal n_bytes
@@ -73,14 +116,48 @@ class Gate:
         async def noted(message: Message) -> None:
             nonlocal status
             status = message.get("status", status)
+            if message["type"] == "http.response.start":
+                for name, value in _AS_DATA.items():
+                    MutableHeaders(scope=message).setdefault(name, value)
             await send({**message, "body": b""} if is_head and "body" in message else message)
 
         try:
-            await self.app(scope, limited, noted)
+            if reason := self._reason_to_refuse(scope, headers):
+                await JSONResponse({"error": reason}, 403)(scope, receive, noted)
+            else:
+                await self.app(scope, limited, noted)
         finally:
             path = scope["path"] if scope["path"] in self.paths else "other"
             self.metrics.requests.labels(path, status).inc()
             self.metrics.seconds.labels(path).observe(time.perf_counter() - begin)
+
+    def _reason_to_refuse(self, scope: Scope, headers: Headers) -> str:
+        host, origin = _host(f"//{headers.get('host', '')}"), headers.get("origin")
+        allowed = None if self.cors is None else _host(self.cors)
+        if self.cors == "*":
+            return ""
+        at = (scope.get("server") or ("",))[0]
+        if host not in ("", allowed) and _is_loopback(at) and not _is_loopback(host):
+            return f"{host} is not this machine: ask for localhost, or let serve.py --cors name the origin of its pages"
+        is_json = headers.get("content-type", "").lower().startswith("application/json")  # a browser asks for it first
+        if scope["method"] == "POST" and not is_json and origin is not None and _host(origin) not in (host, allowed):
+            return f"a form of {origin} is not accepted: send JSON, or let serve.py --cors name that origin"
+        return ""
+
+
+def _host(url: str) -> str | None:
+    """Return the name of the host in a URL; none: it has none, or is no URL."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return None
+
+
+def _is_loopback(host: str | None) -> bool:
+    try:
+        return ipaddress.ip_address((host or "").removeprefix("::ffff:")).is_loopback
+    except ValueError:
+        return (host or "").rpartition(".")[2] == "localhost"
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -111,7 +188,8 @@ def address(bound: socket.socket) -> str:
 class Connection(H11Protocol):
     """A connection that is closed when its client takes too long to send a head or to read an answer.
 
-    When there are too many, the one that has waited longest for its client is closed.
+    When there are too many, the one that has waited longest for its client is closed. uvicorn has no setting for
+    either; what this uses of its protocol is not documented, so pyproject.toml bounds the version.
     """
 
     _late: ClassVar[dict["Connection", asyncio.TimerHandle]] = {}  # those that wait for their client, longest first
@@ -154,10 +232,34 @@ class Connection(H11Protocol):
             timer.cancel()
 
 
+class OncePerMinute(logging.Filter):
+    """Lets each message pass once in a minute, with how often it would have come meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._times: dict[str, float] = {}  # by message, when it passed last
+        self._counts = defaultdict[str, int](int)  # how often it has not passed since
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a message passes."""
+        kind = f"{record.msg}{record.exc_info and repr(record.exc_info[1])[:200]}"
+        if record.created - self._times.get(kind, -math.inf) < _MINUTE:
+            self._counts[kind] += 1
+            return False
+        if len(self._times) > _MAX_CONNECTIONS:  # kinds, of errors that each say something else
+            self._times.clear()
+            self._counts.clear()
+        self._times[kind] = record.created
+        if n := self._counts.pop(kind, 0):
+            record.msg = f"{record.msg} ({n:,} more since the last such line)"
+        return True
+
+
 class Server(uvicorn.Server):
     """Serves an application until it is told to stop.
 
-    The first SIGINT or SIGTERM makes it finish pending requests and accept no new ones; a second one ends it at once.
+    The first SIGINT or SIGTERM makes it finish pending requests and accept no new ones, for a minute at most; a second
+    one ends it at once.
     """
 
     def __init__(self, app: ASGIApp, on_ready: Callable[[], object]) -> None:
@@ -171,6 +273,7 @@ class Server(uvicorn.Server):
             access_log=False,
             server_header=False,
         )
+        logging.getLogger("uvicorn.error").addFilter(OncePerMinute())  # anybody can send what is not HTTP
         super().__init__(config)
         self._on_ready = on_ready
         self._signal: int | None = None
@@ -192,3 +295,6 @@ class Server(uvicorn.Server):
             os._exit(128 + sig)  # any gentler exit would wait for threads that translate
         self._signal = sig
         self.should_exit = True
+        last = threading.Timer(_LAST_S, os._exit, [128 + sig])
+        last.daemon = True
+        last.start()

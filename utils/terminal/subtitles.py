@@ -1,6 +1,7 @@
 """Subtitles (SubRip, .srt): their texts are translated, all else of the file stays byte for byte."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -41,13 +42,14 @@ class Subtitles:
         content = content_of(path)
         self.texts, self.numbers, self._passages = list[TaggedText](), list[int](), list[Passage]()
         self._parts, end = list[str](), 0  # of the file: what stands before a text, the text, and so on
+        ends = [found.start() for found in re.finditer("\n", content)]  # of lines
         for subtitle in _SUBTITLE.finditer(content):
             for spoken in _SPOKEN.finditer(content, *subtitle.span(1)):
                 raw = spoken[0].rstrip()
                 passage = tagged(re.sub(r"\s*\n\s*", "" if unspaced_language([raw]) else " ", raw), f"{_TAG}|{_SIGN}")
                 if passage.texts:
                     self._parts += [content[end : spoken.start()], raw]
-                    self.numbers += [content.count("\n", 0, spoken.start()) + 1] * len(passage.texts)
+                    self.numbers += [bisect_left(ends, spoken.start()) + 1] * len(passage.texts)
                     self.texts += passage.texts
                     self._passages.append(passage)
                     end = spoken.start() + len(raw)
