@@ -3,7 +3,7 @@
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, asdict, fields, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -148,6 +148,8 @@ def read_arguments(argv: Sequence[str]) -> Arguments:
     if source is not None:
         if not asked.new_vocabulary:
             _refuse_other(source, to_config(config_type, weakest), config, is_new)
+        if option == "resume":
+            notice = _other_search(to_config(config_type, weakest), config)
         if option == "init_from":
             notice = _inherited_course(config, source)
         if option == "branch":
@@ -167,6 +169,20 @@ def _begun_anew(settings: Settings) -> Settings:
         del optimizer["decay_from"]
         optimizer.pop("decay_steps", None)
     return settings | {"optimizer": optimizer, "training": training}
+
+
+_OF_BEAMS = {"beam_size", "length_penalty", "normalization", "by_sentence", "max_perplexity"}  # not of greedy search
+
+
+def _other_search(saved: AnyConfig, config: AnyConfig) -> str:
+    """Say which scores do not compare with those from before, if a resumed run translates by other settings."""
+    if not isinstance(saved, TranslationConfig) or not isinstance(config, TranslationConfig):
+        return ""
+    before = asdict(saved.search)
+    changed = {name: value for name, value in asdict(config.search).items() if value != before[name]}
+    said, which = ", ".join(as_options({f"search.{name}": changed[name] for name in changed})), "of test "
+    which = which if changed.keys() <= _OF_BEAMS else ""  # dev is translated greedily
+    return f"Scores {which}do not compare with those from before: {said}" if changed else ""
 
 
 def _inherited_course(config: AnyConfig, source: Path) -> str:

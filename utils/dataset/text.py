@@ -103,6 +103,7 @@ def require_text(path: Path, option: str = "") -> None:
     """Refuse what can have no text, given by this option: it is not there, or is a folder."""
     if not path.exists() or path.is_dir():
         why = "a folder, not a file" if path.is_dir() else "no such file"
+        why = "standard input is called /dev/stdin here, not" if str(path) == "-" and not option else why
         raise ValueError(f"{option}={path}: {why}" if option else f"{why}: {path}")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _ORDER = 6  # the longest character n-grams
+_COLUMNS = 16384  # of a table in memory
 _BETA = 2  # recall counts twice as much as precision
 
 
@@ -36,7 +37,14 @@ def pairwise_chrf(texts: Sequence[str]) -> NDArray[np.float64]:
         ngrams = [Counter(text[i : i + order] for i in range(len(text) - order + 1)) for text in characters]
         # the second "a" of a text counts as a different element from its first
         elements = [{(ngram, i) for ngram, times in of_text.items() for i in range(times)} for of_text in ngrams]
-        matches = np.array([[len(a & b) for b in elements] for a in elements], float).reshape(n, n)
+        columns = {element: i for i, element in enumerate(set().union(*elements))}
+        places = [np.fromiter((columns[element] for element in of_text), int) for of_text in elements]
+        matches = np.zeros((n, n))
+        for first in range(0, len(columns), _COLUMNS):  # which texts have which elements, some at a time
+            has = np.zeros((n, _COLUMNS), np.float32)
+            for row, of_text in enumerate(places):
+                has[row, of_text[(of_text >= first) & (of_text < first + _COLUMNS)] - first] = 1
+            matches += has @ has.T
         counts = np.maximum(matches.diagonal(), 1)
         precision += matches / counts[:, None]
         recall += matches / counts

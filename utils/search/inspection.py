@@ -1,6 +1,7 @@
 """What models make of a translator's texts: probabilities, alternatives and alignments, of its own or given ones."""
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -77,6 +78,12 @@ def _letters(parts: Iterable[str]) -> list[tuple[int, str]]:
     return [(i, letter) for i, letters in enumerate(folded) for letter in letters if not letter.isspace()]
 
 
+def perplexity(log_prob: float, n_tokens: int) -> float:
+    """Return exp of the mean negative log-probability of tokens: 1 where there are none; inf beyond all numbers."""
+    mean = -log_prob / max(1, n_tokens)
+    return math.inf if mean > math.log(sys.float_info.max) else math.exp(mean)
+
+
 class Score(NamedTuple):
     """The probability that the models assign to a translation."""
 
@@ -93,7 +100,7 @@ class Score(NamedTuple):
     @property
     def perplexity(self) -> float:
         """Perplexity: exp of the mean negative log-probability of its tokens; 1 where there are none."""
-        return math.exp(-self.log_prob / max(1, len(self.tokens)))
+        return perplexity(self.log_prob, len(self.tokens))
 
 
 class Position(NamedTuple):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from utils.command import aligned
-from utils.search.inspection import Inspector, Position, Score
+from utils.search.inspection import Inspector, Position, Score, perplexity
 from utils.search.translation import Candidate, Translation
 from utils.terminal.catalog import Catalog
 from utils.terminal.option import Options
@@ -283,8 +283,8 @@ class Presenter:
 
     def total(self) -> str:
         """Return a summary of all translations scored so far."""
-        perplexity = math.exp(-self.log_prob / max(1, self.n_tokens))
-        return f"{self.n_scored:,} lines, {self.n_tokens:,} tokens with </s>, perplexity {perplexity:.2f}"
+        all_of_it = perplexity(self.log_prob, self.n_tokens)
+        return f"{self.n_scored:,} lines, {self.n_tokens:,} tokens with </s>, perplexity {all_of_it:.2f}"
 
     def conclude(self, hint: str = "; --format jsonl tells which") -> None:
         """Log how many notices of each topic were left out, and how many terms of the glossary there are."""
