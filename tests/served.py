@@ -20,6 +20,7 @@ from utils.search.searcher import BeamSearch
 from utils.search.translation import Candidate, Piece, Translation
 from utils.search.translator import Translator
 from utils.serve.api import create_app
+from utils.serve.batcher import Step
 from utils.serve.server import Server, address, bind
 from utils.serve.service import Line, Options, ServedRun, translate_lines
 from utils.text.protected import spans
@@ -37,7 +38,7 @@ def translator(back: bool = False, beam: int = 2) -> Translator:
     return Translator(BeamSearch(model, torch.device("cpu")), pair, "ja" if back else "en", search, 32, 48)
 
 
-def line_translator(back: bool = False) -> Callable[[Sequence[str], Options], list[Line]]:
+def line_translator(back: bool = False) -> Callable[..., list[Line]]:
     own = translator(back)
     return partial(translate_lines, own, lively(MODEL, len(own.tokenizers.src), len(own.tokenizers.tgt)))
 
@@ -64,22 +65,26 @@ class Scribe:
         self.may_work = threading.Event()
         self.may_work.set()
         self.has_begun = threading.Event()
+        self.is_stepping = False  # while it is held up
 
-    def reverse(self, texts: Sequence[str], options: Any) -> list[str]:
+    def reverse(self, texts: Sequence[str], options: Any, step: Step = lambda: None) -> list[str]:
         self.calls.append(list(texts))
         self.options.append(options)
         self.threads.add(threading.get_ident())
         self.has_begun.set()
+        if self.is_stepping:
+            while not self.may_work.wait(0.01):
+                step()
         assert self.may_work.wait(60)
         if "!" in texts:
             raise RuntimeError("a pen has broken")
         return [text[::-1] for text in texts]
 
-    def translate(self, lines: Sequence[str], options: Options) -> list[Line]:
+    def translate(self, lines: Sequence[str], options: Options, step: Step) -> list[Line]:
         def links(n: int) -> SpanLinks:
             return [((i, i + 1), (n - i - 1, n - i)) for i in range(n if options.links else 0)]
 
-        return [line_of(text[::-1], text, links(len(text))) for text in self.reverse(lines, options)]
+        return [line_of(text[::-1], text, links(len(text))) for text in self.reverse(lines, options, step)]
 
     @contextmanager
     def held_up(self) -> Iterator[None]:

@@ -5,7 +5,9 @@ import base64
 import codecs
 import gc
 import hashlib
+import inspect
 import json
+import logging
 import os
 import re
 import shutil
@@ -15,11 +17,14 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from functools import partial
+from html.parser import HTMLParser
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,9 +33,11 @@ from unittest.mock import Mock
 import httpx
 import pytest
 import torch
+import uvicorn
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.exceptions import HTTPException
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import serve
 from bench import serve as bench
@@ -47,8 +54,9 @@ from utils.search.forced import attention_weights
 from utils.search.searcher import BeamSearch
 from utils.search.translation import Translation
 from utils.serve import api, server, service
+from utils.serve import batcher as batcher_room
 from utils.serve.api import create_app, page
-from utils.serve.batcher import Batcher
+from utils.serve.batcher import Batcher, Step
 from utils.serve.server import Server, bind
 from utils.serve.service import Line, Options, ServedRun, Service, Text, translate_lines
 from utils.terminal.output import notices
@@ -145,7 +153,105 @@ def test_long_texts_are_translated_one_by_one_the_first_first_and_short_ones_pas
 
     answers = batched(scribe, question, batch_texts=64, collect_ms=0)
     assert [text[0] for text, *_ in answers] == [*"abdesuv"]
-    assert ["".join(text[0] for text in call) for call in scribe.calls] == ["a", "uv", "s", "t", "b", "d", "e"]
+    first, second, *rest = ["".join(text[0] for text in call) for call in scribe.calls]
+    assert (first, second) == ("a", "uv")
+    assert [call for call in rest if call in "bde"] == [*"bde"]
+    assert [call for call in rest if call not in "bde"] == [*"st"]
+
+
+class Copyist:
+    """Copies texts; long ones step by step, until it is told to finish them."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.may_finish = threading.Event()
+
+    def copy(self, texts: Sequence[str], _: str, step: Step) -> list[str]:
+        self.begun.append(texts[0][0])
+        while len(texts[0]) > 500 and not self.may_finish.wait(0.001):
+            step()
+        return list(texts)
+
+
+def test_short_texts_pass_between_the_steps_of_long_ones_which_each_client_has_one_of_at_a_time() -> None:
+    own = Copyist()
+
+    async def question() -> None:
+        async with asyncio.timeout(50), Batcher(own.copy, Limits(collect_ms=0)) as batcher:
+            long = [batcher.enter([letter * 1500], "x", client) for letter, client in ("aA", "bA", "cB", "dC", "eD")]
+            for letter in "st":
+                assert await batcher.enter([letter], "x", "A") == [letter]
+            assert not any(answer.done() for answer in long)
+            while len(own.begun) < 5:
+                await asyncio.sleep(0.01)
+            assert sorted(own.begun) == [*"acdst"]  # of three clients, one of each
+            own.may_finish.set()
+            assert [text[0] for (text,) in await asyncio.gather(*long)] == [*"abcde"]
+
+    asyncio.run(question())
+
+
+def test_what_nobody_waits_for_any_more_is_given_up_between_two_steps() -> None:
+    own = Copyist()
+
+    async def question() -> None:
+        async with asyncio.timeout(50), Batcher(own.copy, Limits(collect_ms=0)) as batcher:
+            gone = batcher.enter(["a" * 900], "x")
+            while not own.begun:
+                await asyncio.sleep(0.01)
+            gone.cancel()
+            last = batcher.enter(["b" * 900], "x")  # of the same client: only when the first is given up
+            while len(own.begun) < 2:
+                await asyncio.sleep(0.01)
+            last.cancel()
+        assert own.begun == [*"ab"]  # and the block has ended
+
+    asyncio.run(question())
+
+
+def test_what_would_take_too_long_is_refused_at_once_with_what_it_would_take() -> None:
+    own = Copyist()
+
+    async def question() -> None:
+        service = Service([Scribe().served()._replace(translate=own.copy)], Limits(collect_ms=0))  # type: ignore[arg-type]
+        async with asyncio.timeout(50), service.batchers["scribe"] as batcher:
+            text = Text("a" * 2000, run=service.runs[0])
+            batcher._timed, batcher._timed_s = 1000.0, 20.0  # a fiftieth of a second for each character
+            with pytest.raises(HTTPException, match=r"2,000 characters take about 40 .* send at most 1,500") as refusal:
+                await service.translate([text], Options())
+            assert refusal.value.status_code == 400
+            batcher._timed_s = 10.0
+            first = asyncio.ensure_future(service.translate([text], Options(), "A"))
+            while not own.begun:
+                await asyncio.sleep(0.01)
+            with pytest.raises(HTTPException, match="would take about 40 seconds") as busy:
+                await service.translate([text], Options(), "A")
+            assert (busy.value.status_code, busy.value.headers) == (503, {"Retry-After": "10"})
+            await service.translate([Text("b", run=service.runs[0])], Options(), "A")  # which passes
+            own.may_finish.set()
+            await first
+
+    asyncio.run(question())
+
+
+def test_the_speed_is_that_of_the_last_large_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(batcher_room, "time", Mock(monotonic=lambda: now))
+
+    def work(texts: Sequence[str], *_: object) -> list[str]:
+        nonlocal now
+        now += 0.01 * sum(map(len, texts))
+        return list(texts)
+
+    async def question() -> None:
+        async with asyncio.timeout(50), Batcher(work, Limits(collect_ms=0)) as batcher:
+            assert batcher.seconds(["c" * 1000], "x") == 0
+            await batcher.enter(["a" * 60], "x")  # too few to tell
+            assert batcher.seconds(["c" * 1000], "x") == 0
+            await batcher.enter(["b" * 600], "x")
+            assert batcher.seconds(["c" * 1000], "x") == pytest.approx(10)
+
+    asyncio.run(question())
 
 
 def test_a_failure_is_the_answer_to_who_caused_it_alone_and_who_has_given_up_is_not_worked_for(scribe: Scribe) -> None:
@@ -391,7 +497,7 @@ def test_alternatives_are_the_next_best() -> None:
 
 
 def test_what_a_translation_lacks_and_what_the_model_is_unsure_of_is_said() -> None:
-    def lines(texts: Sequence[str], _: Options) -> list[Line]:
+    def lines(texts: Sequence[str], *_: object) -> list[Line]:
         return [line_of(text, "It." if "://" in text else text, is_far="橋" in text) for text in texts]
 
     runs = [ServedRun("own", "ja", "en", 4, lines)]
@@ -406,7 +512,7 @@ def test_what_a_translation_lacks_and_what_the_model_is_unsure_of_is_said() -> N
     loop = line_of("山", "yama")
     loop = loop._replace(translation=loop.translation._replace(pieces=[piece._replace(loop="cut")]))
     cut = ServedRun(
-        "own", "ja", "en", 4, lambda texts, _: [loop if text == "山" else line_of(text, "") for text in texts]
+        "own", "ja", "en", 4, lambda texts, *_: [loop if text == "山" else line_of(text, "") for text in texts]
     )
     assert translated([cut], ["寺\n山", "寺"])["loop"] == ["cut", ""]
     answer = translated(runs, [html, "temple", "<p>橋</p>"], format="html", source="auto")
@@ -515,6 +621,124 @@ def test_texts_have_the_tag_that_they_are_given_and_others_are_refused(scribe: S
             assert (answer.status_code, answer.json()) == (400, {"error": complaint})
 
 
+# ---- who may ask
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "cors", "status"),
+    [
+        ("GET", {"host": "localhost:8000"}, None, 200),
+        ("GET", {"host": "[::1]:8000"}, None, 200),
+        ("GET", {"host": "evil.example"}, None, 403),  # a name that leads to this machine
+        ("GET", {"host": "localhost.evil.example"}, None, 403),
+        ("GET", {"host": "good.example"}, "https://good.example", 200),  # of a proxy
+        ("GET", {"host": "other.example"}, "https://good.example", 403),
+        ("GET", {"host": "other.example"}, "*", 200),
+        ("FORM", {"origin": "https://evil.example"}, None, 403),
+        ("FORM", {"origin": "null"}, None, 403),
+        ("FORM", {"origin": "http://[evil"}, None, 403),
+        ("FORM", {"origin": "http://127.0.0.1:3000"}, None, 200),  # the same site
+        ("FORM", {"origin": "https://good.example"}, "https://good.example", 200),
+        ("FORM", {}, None, 200),
+        ("JSON", {"origin": "https://evil.example"}, None, 200),  # which a browser asks for first, in vain
+        ("JSON", {"content-type": "text/plain"}, None, 415),
+        ("JSON", {"content-type": "text/plain", "origin": "https://evil.example"}, None, 403),
+    ],
+)
+def test_pages_of_other_sites_cannot_use_a_server_of_this_machine(
+    scribe: Scribe, method: str, headers: dict[str, str], cors: str | None, status: int
+) -> None:
+    text = {"q": "寺", **JA_EN}
+    sent: dict[str, Any] = {"GET": {}, "FORM": {"data": text}, "JSON": {"content": json.dumps(text)}}[method]
+    if method == "JSON":
+        headers = {"content-type": "application/json", **headers}
+    path = "/health" if method == "GET" else "/translate"
+    answer = ask(
+        create_app([scribe.served()], LIMITS, cors),
+        lambda client: client.request(
+            "GET" if method == "GET" else "POST", f"http://127.0.0.1:8000{path}", headers=headers, **sent
+        ),
+    )
+    assert answer.status_code == status, answer.text
+    assert status == 200 or refused(answer, status)
+
+
+def test_a_key_is_asked_for_as_libretranslate_does(scribe: Scribe) -> None:
+    app = create_app([scribe.served()], LIMITS, None, "secret")
+
+    async def question(client: httpx.AsyncClient) -> None:
+        for path, asked in (
+            ("/translate", {"q": "寺", **JA_EN}),
+            ("/detect", {"q": "寺"}),
+            ("/api/translate", {"text": "寺"}),
+        ):
+            for key, status, said in (
+                ({}, 400, "Please contact the server operator to get an API key"),
+                ({"api_key": "other"}, 403, "Invalid API key"),
+            ):
+                assert refused(await client.post(path, json={**asked, **key}), status) == said
+            assert (await client.post(path, json={**asked, "api_key": "secret"})).status_code == 200
+        assert (await client.post("/detect", data={"q": "寺", "api_key": "secret"})).status_code == 200
+        settings = (await client.get("/frontend/settings")).json()
+        assert (settings["apiKeys"], settings["keyRequired"]) == (True, True)
+
+    ask(app, question)
+
+
+def test_requests_of_each_client_are_counted_by_the_minute(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(server.time, "monotonic", lambda: now)
+    quota = server.Quota(2)
+    for client, passed in ("A", 0), ("B", 1), ("A", 10):
+        now = 1000.0 + passed
+        quota.spend(client)
+    now = 1030.4
+    with pytest.raises(HTTPException) as refusal:
+        quota.spend("A")
+    assert refusal.value.status_code == 429
+    assert (refusal.value.detail, refusal.value.headers) == ("Slowdown: 2 per 1 minute", {"Retry-After": "30"})
+    quota.spend("B")
+    now = 1060.0
+    quota.spend("A")  # the first is a minute ago
+    now = 1200.0
+    quota.spend("C")
+    assert quota._times.keys() == {"C"}  # nobody is remembered for long
+    monkeypatch.undo()
+    limits = replace(LIMITS, req_limit=1)
+
+    async def question(client: httpx.AsyncClient) -> list[int]:
+        asked = [await client.post("/translate", json={"q": "寺", **JA_EN}) for _ in range(2)]
+        return [answer.status_code for answer in (*asked, await client.get("/health"))]
+
+    assert ask(create_app([scribe.served()], limits), question) == [200, 429, 200]
+
+
+def test_each_answer_says_what_a_browser_may_do_with_it(scribe: Scribe) -> None:
+    for path in "/", "/docs", "/health", "/openapi.json", "/nowhere":
+        headers = get(path, [scribe.served()]).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
+        assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
+        assert path not in ("/", "/docs") or policy["style-src"].startswith("'sha256-")
+    assert "unsafe" not in str(policy)
+
+
+def test_html_that_never_ends_is_read_once_and_stays(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a tag does not end, older Pythons look for its end again and again."""
+    counted, calls = HTMLParser.parse_starttag, Counter[str]()
+
+    def parse_starttag(self: HTMLParser, i: int) -> int:
+        calls["tags"] += 1
+        return counted(self, i)
+
+    monkeypatch.setattr(HTMLParser, "parse_starttag", parse_starttag)
+    html = "寺川" + "<p " * 200
+    assert translated([scribe.served()], html, format="html")["translatedText"] == "川寺" + "<p " * 200
+    assert calls["tags"] < 3
+    answer = post([scribe.served()], json={"q": "<p>" * 270, **JA_EN, "format": "html"})
+    assert refused(answer, 400) == "810 characters of HTML exceed the limit of 800: send less"
+
+
 # ---- the page, and its endpoint
 
 
@@ -571,9 +795,9 @@ def test_many_at_once_are_translated_together_and_never_mixed_up() -> None:
     texts, calls, own = TEXT.src[::4], list[int](), line_translator()
     expected = [translation.text for translation in translator().translate(texts)]
 
-    def counted(lines: Any, options: Options) -> Any:
+    def counted(lines: Any, options: Options, step: Step) -> Any:
         calls.append(len(lines))
-        return own(lines, options)
+        return own(lines, options, step)
 
     async def question(client: httpx.AsyncClient) -> list[httpx.Response]:
         return await asyncio.gather(*(client.post("/translate", json={"q": text, **JA_EN}) for text in texts))
@@ -683,7 +907,7 @@ def is_closed(connection: socket.socket) -> bool:
     return True
 
 
-HALF_HEAD = b"GET /health HTTP/1.1\r\nHost: x\r\n"
+HALF_HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 HEALTHY = b'{"status":"ok"}'
 
 
@@ -741,7 +965,7 @@ def test_who_does_not_read_is_not_waited_for(scribe: Scribe, pages: int, monkeyp
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         host, port = url.removeprefix("http://").split(":")
         connection.connect((host, int(port)))
-        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * pages)
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * pages)
         assert closed.wait(60)
         assert httpx.get(f"{url}/health").json() == {"status": "ok"}
 
@@ -773,7 +997,7 @@ def test_who_hangs_up_is_not_worked_for(scribe: Scribe) -> None:
 
 def half_a_request(url: str) -> socket.socket:
     """A client that has announced more than it sends."""
-    head = "POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n"
+    head = "POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n"
     return connect(url, head.encode() + b'{"q": "ab", ')
 
 
@@ -788,6 +1012,45 @@ def test_a_body_that_does_not_come_is_not_waited_for(scribe: Scribe, monkeypatch
     assert head.startswith("HTTP/1.1 408 ")
     assert list(json.loads(body)) == ["error"]
     assert scribe.calls == []
+
+
+def test_what_connections_use_of_uvicorn_is_there() -> None:
+    """None of it is documented, so a newer version than the bound is looked at first."""
+    bounds = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["poetry"]["group"]["serve"]
+    below = bounds["dependencies"]["uvicorn"].split("<")[1]
+    assert tuple(map(int, uvicorn.__version__.split(".")[:2])) < tuple(map(int, below.split(".")))
+    begun = inspect.getsource(H11Protocol.__init__)
+    assert all(
+        re.search(rf"\bself\.{name}\b.* = ", begun) for name in ("connections", "cycle", "flow", "loop", "transport")
+    )
+    assert issubclass(H11Protocol, asyncio.Protocol)
+    assert callable(H11Protocol.on_response_complete)
+
+
+def test_a_run_that_has_stopped_is_told(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stop(_: object) -> None:
+        raise RuntimeError("a wheel has broken")
+
+    monkeypatch.setattr(Batcher, "_begin_batches", stop)
+
+    async def question(client: httpx.AsyncClient) -> list[httpx.Response]:
+        await asyncio.sleep(0.1)  # until it has broken
+        return [await client.get("/health"), await client.post("/translate", json={"q": "寺", **JA_EN})]
+
+    for answer in ask(create_app([scribe.served()], LIMITS), question):
+        assert "scribe has stopped" in refused(answer, 503)
+
+
+def test_a_message_comes_once_in_a_minute_with_how_often_it_would_have() -> None:
+    once, passed = server.OncePerMinute(), list[str]()
+    for second in (0, 1, 2, 59, 61, 62, 200):
+        for message in ("bad", "worse") if second == 0 else ("bad",):
+            record = logging.LogRecord("uvicorn.error", logging.WARNING, "", 1, message, None, None)
+            record.created = 1000.0 + second
+            if once.filter(record):
+                passed.append(record.getMessage())
+    said = "bad (3 more since the last such line)", "bad (1 more since the last such line)"
+    assert passed == ["bad", "worse", *said]
 
 
 # ---- a socket and signals
@@ -815,9 +1078,9 @@ from utils.serve.api import create_app
 from utils.serve.server import Server, address, bind
 from utils.serve.service import ServedRun
 
-def translate(lines, options):
+def translate(lines, options, step):
     input()
-    return Scribe().translate(lines, options)
+    return Scribe().translate(lines, options, step)
 
 app = create_app([ServedRun("scribe", "ja", "en", 1, translate)], Limits(collect_ms=0, batch_texts=1))
 with bind("127.0.0.1", 0) as bound:
@@ -858,6 +1121,29 @@ def test_the_first_signal_lets_texts_finish_and_takes_nothing_new_and_the_second
         assert server.poll() is None
         server.send_signal(signal.SIGTERM)
         assert server.wait(60) == 143
+
+
+@pytest.mark.parametrize(("steps", "status"), [(True, 0), (False, 143)], ids=["steps", "hangs"])
+def test_a_signal_ends_it_in_time_whatever_it_works_on(steps: bool, status: int) -> None:
+    """What takes steps is given up, and its client told; what hangs ends with the server."""
+    waiting = "while not step(): time.sleep(0.01)" if steps else "time.sleep(1000)"
+    program = SERVER.replace("input()", waiting).replace(
+        "\ndef translate",
+        "import time\nfrom utils.serve import server as own\nown._SHUTDOWN_S, own._LAST_S = 1, 8\n\ndef translate",
+        1,
+    )
+    with (
+        subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process,
+        ThreadPoolExecutor() as pool,
+    ):
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        asked = pool.submit(httpx.post, f"{url}/translate", json={"q": "ab", **JA_EN}, timeout=60)
+        begun = 'miyako_batch_texts_count{run="scribe"} 1.0'
+        assert eventually(lambda: begun in httpx.get(f"{url}/metrics", timeout=60).text)
+        process.send_signal(signal.SIGTERM)
+        assert "the server is ending" in refused(asked.result(), 503)
+        assert process.wait(60) == status
 
 
 def test_a_server_that_is_interrupted_says_so_in_the_end(scribe: Scribe) -> None:
@@ -926,7 +1212,7 @@ def command(
     monkeypatch.setattr(serve, "PICKLES", runs[0].parent)
     monkeypatch.setattr(serve, "find_run", lambda name, root=runs[0].parent: find_run(name, root=root))
     monkeypatch.setattr(server, "Server", Recorder)
-    monkeypatch.setattr(api, "create_app", lambda runs, limits, cors: (create_app(runs, limits, cors), limits))
+    monkeypatch.setattr(api, "create_app", lambda runs, limits, *rest: (create_app(runs, limits, *rest), limits))
     return run_it
 
 
@@ -989,6 +1275,11 @@ def test_a_mistake_is_one_line(command: Command, served: list[tuple[FastAPI, Lim
         ("--run tiny --run tiny", "two runs are called tiny"),
         ("--queue-texts 9 --max-texts 10", "queue_texts=9 has no room for the max_texts=10"),
         ("--precision fp16", "precision=fp16 needs CUDA"),
+        ("--max_chars 0", "error: --max-chars 0: give at least 1"),
+        ("--cors good.example", "--cors good.example: give the origin of web pages, such as https://example.com"),
+        ("--cors=", "--cors '': give the origin"),
+        ("--cors https://good.example/", "--cors https://good.example/: give the origin"),
+        ("--api-key=", "--api-key '': give the key"),
     ):
         assert said in command("--port", "0", *arguments.split()).complaint
     assert not served

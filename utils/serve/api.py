@@ -251,8 +251,7 @@ def _add_endpoints(app: FastAPI, service: Service, api_key: str | None) -> None:
     @app.get("/health")
     async def health() -> dict[str, str]:
         """Health check, as in LibreTranslate; status 503 if a run does not translate any more."""
-        if dead := [name for name, batcher in service.batchers.items() if not batcher.is_alive]:
-            raise HTTPException(503, f"{', '.join(dead)} does not translate any more: start the server again")
+        service.refuse_dead(service.batchers)
         return {"status": "ok"}
 
     @app.get("/metrics")

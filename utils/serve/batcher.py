@@ -143,7 +143,7 @@ class Batcher(Generic[OptionsT, ResultT]):
     async def __aexit__(self, *_: object) -> None:
         self._is_closing = True
         self._changed.set()
-        await self._task
+        await asyncio.wait([self._task])
         self._threads.shutdown()
 
     @property
@@ -214,14 +214,15 @@ class Batcher(Generic[OptionsT, ResultT]):
     def _startable(self) -> list[_Job[OptionsT, ResultT]]:
         """Return the jobs that a batch may begin with now, in the order of their arrival."""
         quick = [batch for batch in self._batches if batch.is_quick]
-        long = {batch.parts[0][0].client for batch in self._batches if not batch.is_quick}
+        clients = {job.client for batch in self._batches if not batch.is_quick for job, _ in batch.parts}
         may_quick = len(quick) < _MAX_QUICK and all(batch.seconds > _YOUNG_S for batch in quick)
+        may_long = len(self._batches) - len(quick) < _MAX_LONG
         busy = {job for batch in self._batches for job, _ in batch.parts}  # their results come in order
         return [
             job
             for job in self._present()
             if job.rest and job not in busy
-            if (may_quick if job.is_quick else len(long) < _MAX_LONG and job.client not in long)
+            if (may_quick if job.is_quick else may_long and job.client not in clients)
         ]
 
     def _take(self, jobs: Sequence[_Job[OptionsT, ResultT]]) -> _Batch[OptionsT, ResultT]:

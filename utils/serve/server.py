@@ -132,15 +132,16 @@ class Gate:
             self.metrics.seconds.labels(path).observe(time.perf_counter() - begin)
 
     def _reason_to_refuse(self, scope: Scope, headers: Headers) -> str:
-        host, origin = _host(f"//{headers.get('host', '')}"), headers.get("origin")
-        allowed = None if self.cors is None else _host(self.cors)
         if self.cors == "*":
             return ""
+        host, origin = _host(f"//{headers.get('host', '')}"), headers.get("origin")
+        own = {host, host if self.cors is None else _host(self.cors)}
         at = (scope.get("server") or ("",))[0]
-        if host not in ("", allowed) and _is_loopback(at) and not _is_loopback(host):
+        is_foreign = host != "" and not _is_loopback(host) and (self.cors is None or host != _host(self.cors))
+        if is_foreign and _is_loopback(at):
             return f"{host} is not this machine: ask for localhost, or let serve.py --cors name the origin of its pages"
         is_json = headers.get("content-type", "").lower().startswith("application/json")  # a browser asks for it first
-        if scope["method"] == "POST" and not is_json and origin is not None and _host(origin) not in (host, allowed):
+        if scope["method"] == "POST" and not is_json and origin is not None and _host(origin) not in own:
             return f"a form of {origin} is not accepted: send JSON, or let serve.py --cors name that origin"
         return ""
 
@@ -277,10 +278,13 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._on_ready = on_ready
         self._signal: int | None = None
+        self._last = threading.Timer(_LAST_S, os._exit)
+        self._last.daemon = True
 
     def serve_until_told(self, bound: socket.socket) -> None:
         """Serve on a bound socket until SIGTERM, or until SIGINT, which raises KeyboardInterrupt in the end."""
         self.run(sockets=[bound])
+        self._last.cancel()
         if self._signal == signal.SIGINT:
             raise KeyboardInterrupt
 
@@ -295,6 +299,5 @@ class Server(uvicorn.Server):
             os._exit(128 + sig)  # any gentler exit would wait for threads that translate
         self._signal = sig
         self.should_exit = True
-        last = threading.Timer(_LAST_S, os._exit, [128 + sig])
-        last.daemon = True
-        last.start()
+        self._last.args = [128 + sig]
+        self._last.start()

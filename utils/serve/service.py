@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, NamedTuple, cast
@@ -241,6 +241,7 @@ class Service:
                 of_runs[text.run.name] += text.rows
         answers: dict[str, asyncio.Future[list[Line]]] = {}
         try:
+            self.refuse_dead(of_runs)
             for name, lines in of_runs.items():
                 self._refuse_too_slow(self.batchers[name], lines, options, client)
                 answers[name] = self.batchers[name].enter(lines, options, client)
@@ -254,6 +255,11 @@ class Service:
         rest = {name: iter(answer.result()) for name, answer in answers.items()}
         for text in texts:
             text.lines = [*islice(rest[text.run.name], len(text.rows))] if text.run else ()
+
+    def refuse_dead(self, names: Iterable[str]) -> None:
+        """Refuse with status 503 if one of these runs has stopped, by a fault of this program."""
+        if dead := [name for name in names if not self.batchers[name].is_alive]:
+            raise HTTPException(503, f"{', '.join(dead)} has stopped translating: start the server again")
 
     def _refuse_too_slow(
         self, batcher: Batcher[Options, Line], lines: Sequence[str], options: Options, client: str
