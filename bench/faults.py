@@ -8,12 +8,13 @@ import os
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,35 @@ CPU = torch.device("cpu")
 TIMES = {"seconds", "minutes", "tokens_per_second"}  # differ between any two trainings
 PATIENCE = 600.0  # seconds to wait for a training that takes about ten
 KILLS_A_TRAINING = 5
+AIMS = ("save", "rename", "validation", "start")  # every other kill is aimed at one of these, the rest at any moment
+START_S = 3.0  # in which a process imports, reads and makes its folder
+# Kills its own process at the n-th call of a function, before or after it.
+KILLER = """
+import os, runpy, signal, sys
+from pathlib import Path
+import utils.task.translation as task
+
+where, left, is_before = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "before"
+sys.argv = sys.argv[4:]
+
+def killing(function):
+    def called(*args, **options):
+        global left
+        left -= 1
+        if not left and is_before:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = function(*args, **options)
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    return called
+
+if where == "rename":
+    Path.replace = killing(Path.replace)
+else:
+    task.translation_scores = killing(task.translation_scores)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 SETTINGS = """
 name: faults
@@ -76,8 +106,13 @@ class TinyTraining:
         """Return the checkpoints in order of their step."""
         return step_files(self.run / CHECKPOINTS, ".pt")
 
-    def start(self, prepare: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
-        """Start training, or resume if there is a checkpoint; `prepare` is called in its process before it begins."""
+    def start(self, prepare: Callable[[], None] | None = None, killer: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        """Start training, or resume if there is a checkpoint.
+
+        Args:
+            prepare: called in its process before it begins.
+            killer: where KILLER is to kill it.
+        """
         if self.checkpoints():
             arguments = ["--resume", str(self.run)]
         else:  # killed before the first validation: there is nothing to resume from
@@ -86,9 +121,9 @@ class TinyTraining:
         places = {name: str(self.folder / name[7:].lower()) for name in ("MIYAKO_CORPUS", "MIYAKO_PICKLES")}
         with (self.folder / "output.txt").open("wb") as output:
             return subprocess.Popen(
-                [sys.executable, str(ROOT / "train.py"), *arguments],
+                [sys.executable, *(["-c", KILLER, *killer] if killer else []), str(ROOT / "train.py"), *arguments],
                 cwd=self.folder,
-                env=os.environ | places | {"OMP_NUM_THREADS": "1"},
+                env=os.environ | places | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -107,12 +142,12 @@ class TinyTraining:
             raise ValueError(f"train.py ended with status {ended_with} instead of {status}: {output[-2000:]}")
         return output
 
-    def kill_after(self, wait: Callable[[subprocess.Popen[bytes]], object]) -> bool:
-        """Start or resume, wait, and kill; return whether it was still running."""
-        process = self.start()
+    def kill_after(self, wait: Callable[[subprocess.Popen[bytes]], object], killer: Sequence[str] = ()) -> bool:
+        """Start or resume, wait, and kill; return whether it was still running, or has killed itself."""
+        process = self.start(killer=killer)
         try:
             wait(process)
-            return process.poll() is None
+            return process.poll() in (None, -signal.SIGKILL)
         finally:
             process.kill()
             process.wait()
@@ -159,34 +194,68 @@ def compare(training: TinyTraining, reference: Mapping[str, Any]) -> None:
 
 
 def survive_kills(folder: Path, n: int, reference: Mapping[str, Any], seconds: float, seed: int) -> dict[str, int]:
-    """Kill trainings n times in all, every other time in a save, and let each of them finish after some kills."""
-    draw, figures = random.Random(seed), Counter(kills=0, kills_in_save=0, trainings=0)
+    """Kill trainings n times in all, every other time at a bad moment, and let each of them finish after some kills."""
+    draw, figures = random.Random(seed), Counter({"kills": 0, **{f"kills_{aim}": 0 for aim in AIMS}, "trainings": 0})
 
-    def wait(process: subprocess.Popen[bytes]) -> None:
-        if figures["kills"] % 2:
-            training.wait_for_save(process, draw.randint(1, 4))
-            time.sleep(draw.uniform(0, 0.002))
-        else:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(draw.uniform(0, seconds))
+    def kill(training: TinyTraining, aim: str) -> bool:
+        if aim in ("rename", "validation"):
+            killer = (aim, str(draw.randint(1, 12 if aim == "rename" else 4)), draw.choice(("before", "after")))
+            return training.kill_after(lambda process: process.wait(PATIENCE), killer)
+        latest = draw.uniform(0, START_S if aim == "start" else seconds)
+
+        def wait(process: subprocess.Popen[bytes]) -> None:
+            if aim == "save":
+                training.wait_for_save(process, draw.randint(1, 4))
+                time.sleep(draw.uniform(0, 0.002))
+            else:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(latest)
+
+        return training.kill_after(wait)
 
     with tqdm(total=n, desc="killed", disable=None) as bar:
         while figures["kills"] < n:
             training = TinyTraining(folder / f"killed-{figures['trainings']}")
             for _ in range(min(KILLS_A_TRAINING, n - figures["kills"])):
-                before = training.drafts()
-                if not training.kill_after(wait):
+                before, number = training.drafts(), figures["kills"]
+                aim = AIMS[number // 2 % len(AIMS)] if number % 2 else "any moment"
+                if not kill(training, aim):
                     break
                 figures["kills"] += 1
-                figures["kills_in_save"] += bool(training.drafts() - before)
+                in_save = bool(training.drafts() - before)
+                figures["kills_save"] += in_save  # whatever it was aimed at
+                figures[f"kills_{aim}"] += aim in AIMS[1:]
                 bar.update()
                 if bar.disable:  # no terminal
-                    print(f"killed {figures['kills']} of {n}", flush=True)
+                    print(f"killed {figures['kills']} of {n}: {'save' if in_save else aim}", flush=True)
             else:
                 training.finish()
             compare(training, reference)
             figures["trainings"] += 1
-    return dict(figures)
+    return {name: figures[name] for name in figures if name != "kills_any moment"}
+
+
+def refuse_damages(training: TinyTraining, n: int, seed: int) -> int:
+    """Damage the newest checkpoint n times: it must be refused each time, and the one before it read."""
+    draw, newest = random.Random(seed), training.checkpoints()[-1]
+    whole = newest.read_bytes()
+    for number in range(n):
+        at, damaged = draw.randrange(len(whole)), bytearray(whole)
+        if number % 4 == 0:
+            del damaged[at:]
+        elif number % 4 == 1:
+            damaged[at : at + draw.randint(1, 4096)] = b""
+        elif number % 4 == 2:
+            damaged[at:at] = draw.randbytes(draw.randint(1, 4096))
+        else:
+            damaged[at] ^= 1 << draw.randrange(8)
+        newest.write_bytes(damaged)
+        said = list[str]()
+        CheckpointStore(newest.parent, 9).load(CPU, said.append)
+        if not any(f"Checkpoint {newest.name} is damaged" in line for line in said):
+            raise ValueError(f"damage {number} of {newest.name} (seed {seed}) was not noticed: {said}")
+    newest.write_bytes(whole)
+    return n
 
 
 def survive_damage(training: TinyTraining, reference: Mapping[str, Any]) -> None:
@@ -227,9 +296,10 @@ def build_parser() -> Parser:
     return benchmark_parser(
         "faults",
         "Kill a tiny training, damage its checkpoints, leave no room for them: it must still end bit-identical.",
-        """  python -m bench.faults                30 kills, damaged checkpoints, no room: a quarter of an hour
-  python -m bench.faults --kills 2      a quick look""",
-        kills=(30, "number of kills"),
+        """  python -m bench.faults                              100 kills, 200 damages, no room: half an hour or more
+  python -m bench.faults --kills 2 --damages 8        a quick look""",
+        kills=(100, "number of kills, every other one at a save, a rename, a validation or in the first seconds"),
+        damages=(200, "number of damages to a checkpoint"),
         seed=(1, "random seed of their moments"),
     )
 
@@ -244,11 +314,12 @@ def main() -> None:
         training.finish()
         seconds, reference = time.monotonic() - begin, training.outcome()
         print(f"The undisturbed training takes {seconds:.1f} s and leaves {len(reference['log'])} lines of log.")
+        damages = refuse_damages(training, arguments.damages, arguments.seed)
         survive_damage(training, reference)
         survive_full_disk(TinyTraining(folder / "starved"), reference)
         figures = survive_kills(folder, arguments.kills, reference, seconds, arguments.seed)
     print("All trainings ended bit-identical to the undisturbed one.")
-    publish(figures, {}, arguments.json)
+    publish(figures | {"damages_refused": damages}, {}, arguments.json)
 
 
 if __name__ == "__main__":

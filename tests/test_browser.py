@@ -679,7 +679,8 @@ def draw_page() -> None:
         return
     if len(sys.argv) != 4:
         raise ValueError("give a run, a sentence and a file: python -m tests.test_browser RUN SENTENCE FILE")
-    with served(find_run(Path(sys.argv[1]))) as (url, _), sync_playwright() as playwright, launched(playwright) as browser:
+    own = served(find_run(Path(sys.argv[1])))
+    with own as (url, _), sync_playwright() as playwright, launched(playwright) as browser:
         page = browser.new_page(viewport={"width": 1000, "height": 600}, locale="en-GB")
         page.goto(url)
         page.get_by_role("textbox").fill(sys.argv[2])

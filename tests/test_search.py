@@ -738,7 +738,11 @@ def varied(n: int, seed: int) -> list[str]:
     return [" ".join(draw.choice(words) if draw.random() < 0.2 else word for word in sentence) for sentence in kept]
 
 
-def test_chrf_is_that_of_sacrebleu_and_the_order_that_of_its_mean_by_votes() -> None:
+@pytest.mark.parametrize("columns", [7, 16384])
+def test_chrf_is_that_of_sacrebleu_and_the_order_that_of_its_mean_by_votes(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("utils.search.expected_chrf._COLUMNS", columns)
     texts, metric = [*(drawn := varied(14, 1)), *ODD, *drawn[:3]], CHRF()
     theirs = np.array([[metric.sentence_score(text, [other]).score for other in texts] for text in texts])
     assert pairwise_chrf(texts) == pytest.approx(theirs, abs=1e-9)
@@ -949,6 +953,7 @@ def test_given_translations_are_scored_token_by_token_and_what_is_lost_is_counte
     assert found.perplexity == pytest.approx(math.exp(-sum(found.log_probs) / len(found.tokens)))
     assert (found.lost_tokens, found.n_unknown) == (0, 0)
     assert (nothing.tokens, nothing.log_prob, nothing.perplexity) == ([], 0, 1)
+    assert found._replace(log_probs=[-1e9] * len(found.tokens)).perplexity == math.inf  # of a network that has diverged
     assert truncated.lost_tokens == n_tokens(long) - 13
     assert (unknown.n_unknown, unknown.lost_tokens) == (1, 0)
     assert len(both.tokens) == 48
