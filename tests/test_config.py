@@ -380,6 +380,15 @@ def test_a_training_that_begins_with_the_weights_of_a_branch_does_not_fall_where
     assert read_arguments(["--init-from", "tiny-1"]).config.optimizer.decay_steps == 20
 
 
+def test_a_resumed_run_is_told_which_scores_do_not_compare_with_another_search(runs: Path) -> None:
+    for option, said in (
+        ("--search.beam_size=1", "Scores of test do not compare with those from before: --search.beam_size=1"),
+        ("--search.max_ratio=1.5", "Scores do not compare with those from before: --search.max_ratio=1.5"),
+        ("--training.max_steps=90", ""),
+    ):
+        assert read_arguments(["--resume", "tiny-1", option]).notice == said
+
+
 FALLING = TranslationTrainingConfig(max_steps=100, max_epochs=None)
 
 

@@ -178,7 +178,8 @@ function begin(pause = PAUSE) {
 async function ask(number) {
   const beam = at("beam").value ? Number(at("beam").value) : null, tag = at("tag").value;
   const [source, target] = (at("direction").value || "auto→auto").split("→");
-  const question = { text: text.value, run: at("run").value || null, source, target, beam, n_best: Math.min(N_BEST, beam || N_BEST), attention: true, tag: tag === "-" ? "" : tag || null };
+  const question = { text: text.value, run: at("run").value || null, source, target, beam, n_best: Math.min(N_BEST, beam || N_BEST), attention: true, tag: tag === "-" ? "" : tag || null,
+    api_key: new URLSearchParams(location.hash.slice(1)).get("api_key") };  // of /#api_key=KEY, which is not sent before
   asking = new AbortController();
   at("answer").classList.add("working");
   let answer, status = 0, wait = AGAIN;
@@ -194,7 +195,7 @@ async function ask(number) {
     if (status === 200) status = 0;
   }
   if (number !== asked) return;
-  if (status === 0 || status === 503) {
+  if (status === 0 || status === 429 || status === 503) {
     complain(() => status ? words().busy : words().silent);
     timer = setTimeout(ask, wait, number);
     return;
