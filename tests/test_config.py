@@ -380,7 +380,8 @@ def test_a_training_that_begins_with_the_weights_of_a_branch_does_not_fall_where
     assert read_arguments(["--init-from", "tiny-1"]).config.optimizer.decay_steps == 20
 
 
-def test_a_resumed_run_is_told_which_scores_do_not_compare_with_another_search(runs: Path) -> None:
+@pytest.mark.usefixtures("runs")
+def test_a_resumed_run_is_told_which_scores_do_not_compare_with_another_search() -> None:
     for option, said in (
         ("--search.beam_size=1", "Scores of test do not compare with those from before: --search.beam_size=1"),
         ("--search.max_ratio=1.5", "Scores do not compare with those from before: --search.max_ratio=1.5"),
