@@ -348,6 +348,13 @@ def test_japanese_texts_call_each_thing_by_the_glossarys_name() -> None:
     assert used >= ours
 
 
+@pytest.mark.parametrize("page", [*ENGLISH, GLOSSARY])
+def test_japanese_is_written_in_one_style(page: str) -> None:
+    """No sentence ends in a colon, and what is counted is in figures, apart from 一つ and words with 一."""
+    assert not re.findall(r"^.*[ぁ-んァ-ヶー一-鿿）]:$", prose(text_of(page)), re.M)
+    assert not re.findall("[二三四五六七八九](?:分|秒|時間|コア|層|文|語|回|倍|行|通り|トークン)", prose(text_of(page)))
+
+
 def test_the_readme_is_short() -> None:
     assert len(text_of("README.md").encode()) <= 15_000
 
