@@ -7,6 +7,8 @@ import json
 import posixpath
 import re
 import shlex
+import sys
+from code import InteractiveConsole
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from functools import cache, partial
@@ -125,6 +127,30 @@ def test_the_code_of_a_page_runs_and_prints_what_it_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run_code(page)
+
+
+class Prompt(InteractiveConsole):
+    """Python's prompt, which compiles what it is given and runs none of it."""
+
+    def runcode(self, code: object) -> None:
+        pass
+
+    def showsyntaxerror(self, *_: object, **__: object) -> None:
+        raise sys.exception() or SyntaxError
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_can_be_pasted_into_pythons_prompt(page: str) -> None:
+    """There an empty line ends a class or a loop, and nothing else does."""
+    for block in blocks(text_of(page)):
+        if block.language == "python":
+            prompt = Prompt()
+            for number, line in enumerate([*block.body.splitlines(), ""], start=block.line + 1):
+                try:
+                    waits = prompt.push(line)
+                except SyntaxError as error:
+                    pytest.fail(f"{page}, line {number}: {line!r}: {error}")
+            assert not waits, f"{page}, line {block.line}"
 
 
 @torch.random.fork_rng(devices=[])
