@@ -441,6 +441,17 @@ def test_what_pages_say_a_setting_is_worth_was_measured() -> None:
     assert not [row for row in rows if row not in measured]
 
 
+@pytest.mark.parametrize("page", ["docs/log.md", "docs/ja/log.md"])
+def test_what_failed_is_told_newest_first_with_figures_that_were_measured(page: str) -> None:
+    measured = "".join(file.read_text(encoding="utf-8") for file in FIGURE.glob("ablation_*.md"))
+    for section in text_of(page).split("\n## ")[1:]:
+        rows = re.findall(r"^\| (\d{4}-\d\d-\d\d) \| (.+) \|$", section, re.M)
+        assert len(rows) >= 5
+        assert rows == sorted(rows, key=lambda row: row[0], reverse=True)
+        assert all(re.search(r"\d\.\d|\d %|\d{3}", row) for _, row in rows)
+        assert not [mean for _, row in rows for mean in re.findall(r"[\d.]+ ± [\d.]+", row) if mean not in measured]
+
+
 def test_the_page_of_translations_is_what_the_results_say() -> None:
     page = translations_page()
     assert page == SAMPLES.read_text(encoding="utf-8")
