@@ -13,7 +13,7 @@ from utils.command import Parser, run_command
 from utils.file import from_here, write_json
 
 _DOCS = ROOT / "docs"
-PAGES = sorted(page for page in _DOCS.rglob("*.md") if re.match(r"\d-|after_2017|mistakes|solutions", page.name))
+PAGES = sorted(page for page in _DOCS.rglob("*.md") if re.match(r"\d-|after_2017|mistakes|solutions|whole", page.name))
 _CODE = re.compile(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.S | re.M)  # and what it prints
 _SETUP = f"import sys\n\nsys.path.insert(0, {str(ROOT)!r})  # from where the project is imported\n"
 
