@@ -60,7 +60,15 @@ from utils.training.checkpoint import ABSENT, changed_settings
 
 _NUMBERED = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("[0-9]-*.md"))
 SOLUTIONS = "docs/solutions.md"
-GUIDE = ["docs/README.md", *_NUMBERED, SOLUTIONS, "docs/mistakes.md", "docs/whole.md", "docs/after_2017.md", "docs/nlp100.md"]
+GUIDE = [
+    "docs/README.md",
+    *_NUMBERED,
+    SOLUTIONS,
+    "docs/mistakes.md",
+    "docs/whole.md",
+    "docs/after_2017.md",
+    "docs/nlp100.md",
+]
 ENGLISH = {"README.ja.md": "README.md"} | {
     f"docs/ja/{page.name}": f"docs/{page.name}"
     for page in sorted((ROOT / "docs").glob("*.md"))
