@@ -27,7 +27,7 @@ from tests.tree import Ids, Tree, asked, assert_drawn_by, real, repeats, up_to
 from utils.dataset.masked import WholeWords
 from utils.search import beam, forced, glossary, inspection
 from utils.search.beam import batch_height, beam_search, drop_finished, largest
-from utils.search.constraint import NEVER, Ensemble, Searchable
+from utils.search.constraint import NEVER, Ensemble, Interruptible, Searchable
 from utils.search.expected_chrf import by_expected_chrf, pairwise_chrf
 from utils.search.forced import (
     AttentionMap,
@@ -187,6 +187,31 @@ def test_what_a_search_chose_among_can_be_watched_and_leads_to_what_it_found(see
     steps.clear()
     BeamSearch(Tree(8), CPU, watch)(requests, SearchConfig(beam_size=1), 1)
     assert steps  # greedy search would have none
+
+
+@pytest.mark.parametrize("width", [1, 3, 0], ids=["greedy", "beam", "sampling"])
+def test_every_search_can_be_ended_between_two_steps(width: int) -> None:
+    class EndedError(Exception):
+        pass
+
+    def search(n_steps: float) -> tuple[list[list[Hypothesis]], int]:
+        n_begun = 0
+
+        def count_step() -> None:
+            nonlocal n_begun
+            n_begun += 1
+            if n_begun > n_steps:
+                raise EndedError
+
+        model = Interruptible(Tree(8), count_step)
+        searcher = BeamSearch(model, CPU) if width else Sampling(model, CPU, SamplingConfig(3))
+        return searcher([Request([4, 5], Bounds(4, 9))], SearchConfig(beam_size=width or 1), 1), n_begun
+
+    found, n_steps = search(math.inf)
+    assert found[0]
+    assert n_steps > 4
+    with pytest.raises(EndedError):
+        search(n_steps - 1)
 
 
 def test_a_step_reads_one_token_a_row_and_whoever_has_finished_leaves() -> None:

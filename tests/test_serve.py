@@ -649,7 +649,8 @@ def test_pages_of_other_sites_cannot_use_a_server_of_this_machine(
     scribe: Scribe, method: str, headers: dict[str, str], cors: str | None, status: int
 ) -> None:
     text = {"q": "寺", **JA_EN}
-    sent: dict[str, Any] = {"GET": {}, "FORM": {"data": text}, "JSON": {"content": json.dumps(text)}}[method]
+    ways: dict[str, dict[str, Any]] = {"GET": {}, "FORM": {"data": text}, "JSON": {"content": json.dumps(text)}}
+    sent = ways[method]
     if method == "JSON":
         headers = {"content-type": "application/json", **headers}
     path = "/health" if method == "GET" else "/translate"
@@ -687,7 +688,7 @@ def test_a_key_is_asked_for_as_libretranslate_does(scribe: Scribe) -> None:
 
 def test_requests_of_each_client_are_counted_by_the_minute(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr(server.time, "monotonic", lambda: now)
+    monkeypatch.setattr(server, "time", Mock(monotonic=lambda: now))
     quota = server.Quota(2)
     for client, passed in ("A", 0), ("B", 1), ("A", 10):
         now = 1000.0 + passed

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from config.search import Limits
 
@@ -41,10 +41,10 @@ class Turns:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: list[_Batch] = []
-        self._working: _Batch | None = None
+        self._waiting: list[_Batch[Any, Any]] = []
+        self._working: _Batch[Any, Any] | None = None
 
-    def take(self, batch: "_Batch") -> None:
+    def take(self, batch: "_Batch[Any, Any]") -> None:
         """Wait until it is this batch's turn."""
         with self._changed:
             self._waiting.append(batch)
@@ -53,7 +53,7 @@ class Turns:
             self._working = batch
         batch.step_began = time.monotonic()
 
-    def leave(self, batch: "_Batch") -> None:
+    def leave(self, batch: "_Batch[Any, Any]") -> None:
         """Let another batch work."""
         batch.seconds += time.monotonic() - batch.step_began
         with self._changed:
