@@ -53,6 +53,16 @@ class Turns:
             self._working = batch
         batch.step_began = time.monotonic()
 
+    def step(self, batch: "_Batch[Any, Any]") -> None:
+        """Go on, unless another has a turn before this batch: then wait until it is this one's again."""
+        now = time.monotonic()
+        batch.seconds, batch.step_began = batch.seconds + now - batch.step_began, now
+        with self._changed:
+            may_go_on = not self._waiting or batch.turn() <= min(map(_Batch.turn, self._waiting))
+        if not may_go_on:
+            self.leave(batch)
+            self.take(batch)
+
     def leave(self, batch: "_Batch[Any, Any]") -> None:
         """Let another batch work."""
         batch.seconds += time.monotonic() - batch.step_began
@@ -274,8 +284,7 @@ class Batcher(Generic[OptionsT, ResultT]):
                 raise GivenUp
 
         def step() -> None:
-            turns.leave(batch)
-            turns.take(batch)
+            turns.step(batch)
             check()
 
         def work() -> Sequence[ResultT]:
