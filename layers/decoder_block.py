@@ -52,7 +52,7 @@ class DecoderBlock(nn.Module):
             longer = self.self_attention.project(x, past)
             return self.self_attention.attend(x, longer, mask)
 
-        beams = len(source.key), -1, x.size(-1)
+        beams = source.key.size(0), -1, x.size(-1)
         x = self.around_self(x, attend_self)
         x = self.around_cross(
             x, lambda x: self.cross_attention.attend(x.reshape(beams), source, source_mask).view_as(x)
