@@ -202,10 +202,15 @@ def write_weights(
             facts[name] = kept
     for name, tensor in [*tensors.items()] if in_int8 else []:
         if tensor.ndim == 2:
-            scale = tensor.abs().amax(1, keepdim=True).clamp(min=torch.finfo(tensor.dtype).tiny) / _INT8
-            tensors |= {name: (tensor / scale).round().to(torch.int8), name + _SCALE: scale}
+            tensors[name], tensors[name + _SCALE] = rounded(tensor)
     facts[_CHECKSUM] = _digest(tensors, facts)
     _write(path, save(tensors, metadata=facts))
+
+
+def rounded(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Return integers of 8 bits, and what to multiply each row by."""
+    scale = matrix.abs().amax(1, keepdim=True).clamp(min=torch.finfo(matrix.dtype).tiny) / _INT8
+    return (matrix / scale).round().to(torch.int8), scale
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
