@@ -1,6 +1,6 @@
 # The commands of the README. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test rehearse check bench figures
+.PHONY: help install runtime demo test rehearse check bench figures site
 
 POETRY := .poetry/bin/poetry
 RUN := $(POETRY) run
@@ -26,6 +26,17 @@ $(POETRY):
 	$(POETRY) install --no-interaction --compile
 	touch $@
 
+# the package and the version that utils/export/web.py names
+RUNTIME := $(shell sed -n 's/^PACKAGE, VERSION = "\(.*\)", "\(.*\)".*/\1@\2/p' utils/export/web.py)
+
+runtime: node_modules/onnxruntime-web  ## get what pages compute with that translate in a browser, by npm
+
+node_modules/onnxruntime-web:
+	mkdir -p node_modules/.pack
+	cd node_modules/.pack && npm pack --silent $(RUNTIME) && tar -xzf *.tgz
+	mv node_modules/.pack/package $@
+	rm -r node_modules/.pack
+
 demo: install  ## train on the embedded corpus, translate, draw: about two minutes
 	$(RUN) python train.py --config demo
 
@@ -40,6 +51,11 @@ bench: install  ## compare the newest run's decoding speed with CTranslate2's: s
 
 figures: install  ## draw the pictures of docs/: half a minute
 	$(RUN) python -m docs.figures
+
+site: install runtime  ## build a site of the guide, with pages that translate and look inside
+	$(RUN) python -m docs.site --output site
+	rm -rf site/live
+	$(RUN) python export.py pickles/kftt_ja_en pickles/kftt_en_ja --to web --output site/live
 
 check: install  ## check lint, formatting, types and import floors
 	$(RUN) ruff check

@@ -1,10 +1,12 @@
-"""Export a trained run: `python export.py [RUN] --to ctranslate2|argos|huggingface|safetensors|run --output PATH`."""
+"""Export a trained run: `python export.py [RUN ...] --to ctranslate2|argos|huggingface|onnx|... --output PATH`."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from utils.command import Parser, run_command
+from serve import examples
+from utils.command import Parser, aligned, run_command
 from utils.config import (
     ClassificationConfig,
     LanguageConfig,
@@ -31,29 +33,34 @@ def build_parser() -> Parser:
         description="Write a trained run in a format that other programs read, with its vocabulary and a README.md "
         "that explains its use. CTranslate2 translates on CPUs and GPUs without PyTorch; Argos Translate and "
         "LibreTranslate install a package, which is one file; Hugging Face's transformers load and fine-tune a "
-        "translator as their Pegasus or Marian; safetensors holds named weights, from which this project can rebuild "
-        "the network; a run is what this project itself uses, in a quarter of the size and with a model card, to be "
-        "given to others.",
+        "translator as their Pegasus or Marian; ONNX graphs run in any runtime for them; safetensors holds named "
+        "weights, from which this project can rebuild the network; a run is what this project itself uses, in a "
+        "quarter of the size and with a model card, to be given to others; web is a page that translates in the "
+        "browser, without a server of ours or a network.",
         epilog="""examples:
   python export.py --to ctranslate2 --output kftt_ja_en             the run trained last
   python export.py pickles/RUN --to ctranslate2 --output kftt_ja_en --quantization int8
   python export.py pickles/RUN --to argos --output ja_en.argosmodel
   python export.py pickles/RUN --to huggingface --output tanaka_ja_en
+  python export.py pickles/RUN --to onnx --output kftt_ja_en --quantization int8
   python export.py pickles/RUN --to safetensors --output kftt_ja_en
   python export.py pickles/RUN --to run --output pickles/kftt_ja_en
+  python export.py kftt_ja_en kftt_en_ja --to web --output site     serve it: python -m http.server --directory site
   python export.py bert_ja-RUN --to safetensors --output bert_ja    runs of other tasks work too
 
 To translate with an export for CTranslate2: translate.py --engine ctranslate2 --run FOLDER""",
     )
-    parser.add_argument("run", nargs="?", type=Path, help="folder or name of a run (default: the one trained last)")
+    which = "folder or name of a run; of several, --to web (default: the one trained last)"
+    parser.add_argument("run", nargs="*", type=Path, help=which)
     parser.add_argument(
         "--to",
-        choices=["ctranslate2", "argos", "huggingface", "safetensors", "run"],
+        choices=["ctranslate2", "argos", "huggingface", "onnx", "safetensors", "run", "web"],
         required=True,
         help="ctranslate2: translators, for CTranslate2 or translate.py --engine ctranslate2; argos: translators of "
         "plain text with one vocabulary of pieces, for Argos Translate; huggingface: translators with sinusoidal "
-        "positions and one vocabulary of pieces, for transformers; safetensors: any run; run: translators, with "
-        "weights in 8-bit integers",
+        "positions and one vocabulary of pieces, for transformers; onnx: translators but for those with a BERT; "
+        "safetensors: any run; run: translators, with weights in 8-bit integers; web: as onnx, with vocabularies of "
+        "pieces",
     )
     parser.add_argument(
         "--output", type=Path, metavar="PATH", required=True, help="folder (argos: file) to create; it must not exist"
@@ -62,9 +69,16 @@ To translate with an export for CTranslate2: translate.py --engine ctranslate2 -
         "--quantization",
         type=str,
         metavar="TYPE",
-        help="type of the weights for CTranslate2: int8 (a quarter of the size), int8_float32, int8_float16, "
-        "int8_bfloat16, int16, float16, bfloat16 or float32 (default: float32, the same as in the run)",
+        help="type of the weights for CTranslate2 and ONNX: int8 (a quarter of the size) or float32 (default: float32, "
+        "the same as in the run); for CTranslate2 also int8_float32, int8_float16, int8_bfloat16, int16, float16 or "
+        "bfloat16",
     )
+    web = parser.add_argument_group("--to web")
+    what = "folder of the npm package onnxruntime-web, which computes in the browser (default: node_modules/)"
+    web.add_argument("--runtime", type=Path, metavar="FOLDER", help=what)
+    web.add_argument("--one-file", action="store_true", help="one page with everything inside")
+    what = "weights of the first run at other steps, for a slider of the page that looks inside"
+    web.add_argument("--checkpoints", type=Path, nargs="+", default=[], metavar="FILE", help=what)
     return parser
 
 
@@ -74,23 +88,55 @@ def main() -> None:
     to, output, quantization = arguments.to, arguments.output, arguments.quantization
     if output.exists():
         raise ValueError(f"--output {output} already exists: remove it, or give another name")
-    if quantization is not None and to not in ("ctranslate2", "argos"):
-        raise ValueError(f"--quantization {quantization} applies to CTranslate2: add --to ctranslate2 or --to argos")
+    if quantization is not None and to not in ("ctranslate2", "argos", "onnx"):
+        raise ValueError(f"--quantization {quantization} is for --to ctranslate2, argos or onnx: give one of them")
     if to == "argos" and output.suffix != PACKAGE:
         raise ValueError(f"--output {output}: a package of Argos Translate ends in {PACKAGE}: give {output}{PACKAGE}")
-    folder = find_run(arguments.run)
+    folders = [find_run(run) for run in arguments.run or [None]]
+    if to == "web":
+        return export_web(folders, output, arguments.runtime, arguments.checkpoints, arguments.one_file)
+    if given := [name for name in ("runtime", "one_file", "checkpoints") if arguments[name]]:
+        raise ValueError(f"--{given[0]} applies to pages: add --to web")
+    if len(folders) > 1:
+        raise ValueError(f"{len(folders)} runs, but --to {to} exports one: give one, or --to web")
+    (folder,) = folders
     export(folder, to, output, quantization)
     place, card = shlex.quote(str(output)), output / CARD
     usage = {
         "ctranslate2": f'python translate.py "TEXT" --engine ctranslate2 --run {place}',
         "argos": f"argostranslate.package.install_from_path({str(output)!r}), or the window of Argos Translate",
         "huggingface": f"transformers.AutoModelForSeq2SeqLM, as {card} shows",
+        "onnx": f"onnxruntime, as {card} shows",
         "safetensors": f"utils.export.safetensors.load_safetensors, as {card} shows",
         "run": f'python translate.py "TEXT" --run {place}',
     }
-    weights = {"ctranslate2": output / "model.bin", "argos": output}.get(to, output / WEIGHTS)
+    weights = {"ctranslate2": output / "model.bin", "argos": output, "onnx": output / "weights.bin"}.get(
+        to, output / WEIGHTS
+    )
     after, before = (f"{file.stat().st_size / 1e6:.1f} MB" for file in (weights, folder / WEIGHTS))
     print(f"{output}: weights {after} ({folder.resolve().name}: {before})\nto use it: {usage[to]}")
+    return None
+
+
+def export_web(
+    folders: Sequence[Path], output: Path, runtime: Path | None, checkpoints: Sequence[Path], one_file: bool
+) -> None:
+    """Write pages that translate with some runs, and print the sizes of their files."""
+    for folder in folders:
+        require_run(folder)
+        if (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:
+            raise ValueError(f"{folder} is of task {config_type.task}, but pages translate: give a translator")
+    from utils.export.web import find_runtime, write_web
+
+    files = find_runtime(runtime)
+    with atomic_folder(output) as draft:
+        sizes = write_web({folder: examples(folder) for folder in folders}, draft, files, checkpoints, one_file)
+    rows = [(file, f"{size / 1e6:.2f} MB") for file, size in [*sizes.items(), ("in all", sum(sizes.values()))]]
+    print("\n".join(aligned(rows, "lr")))
+    open_it = (
+        f"open {output / 'index.html'}" if one_file else f"python -m http.server --directory {shlex.quote(str(output))}"
+    )
+    print(f"to use it: {open_it}")
 
 
 def export(folder: Path, to: str, output: Path, quantization: str | None = None) -> None:
@@ -117,6 +163,10 @@ def export(folder: Path, to: str, output: Path, quantization: str | None = None)
                 from utils.export.pegasus import write_pegasus
 
                 write_pegasus(load_run(folder), draft)
+            case "onnx":
+                from utils.export.graph import write_graphs
+
+                write_graphs(load_run(folder), draft, quantization)
             case "safetensors":
                 from utils.export.safetensors import write_safetensors
                 from utils.training.checkpoint import read_rank

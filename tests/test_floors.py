@@ -32,6 +32,8 @@ ROOMS = {
     "export/ctranslate2.py": 9,
     "export/pegasus.py": 9,
     "export/safetensors.py": 9,
+    "export/graph.py": 9,
+    "export/web.py": 10,
     "visualize": 9,
     "evaluation/heads.py": 10,
     "evaluation/score.py": 10,

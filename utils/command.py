@@ -9,8 +9,10 @@ import signal
 import sys
 import textwrap
 import unicodedata
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -266,21 +268,43 @@ def bar(share: float, length: int = 24) -> str:
 def page_template(file: Path) -> "Template":
     """Load a template that raises an error if a value is missing; one of HTML escapes what it is given.
 
-    In it, `script("name.js")` is a script beside it, and before that all that it imports, as one that imports nothing.
+    In it, other templates are named by their paths in this repository, and `script("name.js")` is a script beside it,
+    and before that all that it imports, as one that imports nothing.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     environment = Environment(
-        loader=FileSystemLoader(file.parent),
+        loader=FileSystemLoader(ROOT),
         autoescape=file.suffix == ".html",
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals["script"] = lambda name: Markup("\n".join(_scripts(file.with_name(name)).values()))
-    return environment.get_template(file.name)
+    environment.globals["script"] = lambda name: Markup(script_of(file.with_name(name)))
+    return environment.get_template(file.relative_to(ROOT).as_posix())
+
+
+def script_of(file: Path) -> str:
+    """Return a JavaScript module and all that it imports as one script, which imports nothing."""
+    return "\n".join(_scripts(file).values())
+
+
+def content_policy(html: str, scripts: str = "", sources: str = "'self'") -> str:
+    """Return a policy that lets a browser run only a page's own script and style, and ask only its own server.
+
+    `scripts` are others that may run, and `sources` what else may be read.
+    """
+
+    def hashed(element: str) -> str:
+        found = re.search(f'<{element}(?: type="module")?>(.*?)</{element}>', html, re.S)
+        return f"'sha256-{b64encode(sha256(found[1].encode()).digest()).decode()}'" if found else "'none'"
+
+    return (
+        f"default-src 'none'; script-src {hashed('script')} {scripts}; style-src {hashed('style')}; img-src data:; "
+        f"connect-src {sources}; base-uri 'none'; form-action 'none'"
+    )
 
 
 def _scripts(file: Path) -> dict[Path, str]:

@@ -1,13 +1,126 @@
-"""What the page that translates in a browser is made of."""
+"""Pages that translate in a browser: graphs, vocabularies, and a worker in place of the server."""
 
+import base64
+import gzip
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 from unicodedata import combining, name
 
 from config import data
+from config.data import primary_language
+from config.search import Limits
+from const.path import ROOT
+from utils.command import content_policy, page_template, script_of
+from utils.export import CARD
+from utils.export.graph import FACTS, write_graphs
+from utils.file import read_json, write_json, write_text
+from utils.load import load_run
 from utils.text import capitals, form, language, loop, number, protected, sentence, structure
+from utils.training.checkpoint import read_weights
+
+PACKAGE, VERSION = "onnxruntime-web", "1.30.0"  # with which the tests are made
+RUNTIME = "ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm"
+_MAX_BEAM = 8
+_EXPLAINER = "explain.html"
+_PAGES = {"index.html": "utils/serve/page.html", _EXPLAINER: "utils/web/explorer.html"}
+_OF_WORKER = "blob: 'wasm-unsafe-eval'"  # it is made from text, and the runtime, too
+
+
+def find_runtime(folder: Path | None) -> Path:
+    """Return where the runtime's two files are: in a folder or in the package that it holds, or where npm installs."""
+    given = [folder, folder / "package"] if folder else [Path("node_modules", PACKAGE)]
+    for files in (files for place in given for files in (place, place / "dist")):
+        if all((files / name).is_file() for name in RUNTIME):
+            return files
+    missing = f"--runtime {folder} has no {RUNTIME[0]}" if folder else f"node_modules has no {PACKAGE}"
+    get = f"npm pack {PACKAGE}@{VERSION} && tar -xzf {PACKAGE}-{VERSION}.tgz"
+    raise ValueError(f"{missing}: run `{get}`, then give --runtime package")
+
+
+def write_web(
+    examples: Mapping[Path, Sequence[str]],
+    draft: Path,
+    runtime: Path,
+    checkpoints: Sequence[Path] = (),
+    one_file: bool = False,
+) -> dict[str, int]:
+    """Write the pages, and all that they need, into an existing empty folder; return the sizes of the files.
+
+    Args:
+        examples: of each run, sentences of the kind that it learned from.
+        runtime: has the runtime's files.
+        checkpoints: weights of the first run at other steps.
+        one_file: everything inside the page that translates.
+    """
+    written = [_write_run(run, draft, checkpoints * (i == 0)) for i, run in enumerate(examples)]
+    (draft / "runtime").mkdir()
+    for file in RUNTIME:
+        shutil.copyfile(runtime / file, draft / "runtime" / file)
+    write_json(draft / "text.json", text_rules(), indent=0)
+    write_text(draft / "worker.js", script_of(ROOT / "utils/web/worker.js"))
+    files = {file.relative_to(draft).as_posix(): file for file in sorted(draft.rglob("*")) if file.is_file()}
+    sizes = {path: file.stat().st_size for path, file in files.items()}
+    runs = [told | {"examples": [*shown]} for (told, _), shown in zip(written, examples.values(), strict=True)]
+    inside = {
+        "files": sizes,
+        "runtime": [f"runtime/{file}" for file in RUNTIME],
+        "settings": {told["name"]: settings for told, settings in written},
+        "served": {"runs": runs, "max_chars": Limits.max_chars, "max_texts": Limits.max_texts, "max_beam": _MAX_BEAM},
+    }
+    packed, sources = (_packed(files), "blob: data:") if one_file else ({}, "'self' blob:")
+    sizes = {} if one_file else dict(sizes)
+    for page, template in _PAGES.items():
+        if page == _EXPLAINER and one_file:
+            continue  # it would hold everything a second time
+        html = page_template(ROOT / template).render(policy="POLICY", inside=inside, packed=packed)
+        policy = f"{content_policy(html, _OF_WORKER, sources)}; worker-src blob:"
+        write_text(draft / page, html.replace("POLICY", policy, 1))
+        sizes[page] = (draft / page).stat().st_size
+    if one_file:
+        for folder in {draft / Path(path).parts[0] for path in files}:
+            shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
+    card = page_template(Path(__file__).with_name("web.md"))
+    write_text(draft / CARD, card.render(runs=runs, sizes=sizes, one_file=one_file, package=PACKAGE, version=VERSION))
+    return sizes
+
+
+def _write_run(folder: Path, draft: Path, checkpoints: Sequence[Path]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Write a run's network and vocabulary; return what the page and what the worker are told of it."""
+    run, place = load_run(folder), draft / folder.resolve().name
+    place.mkdir()
+    write_graphs(run, place, "int8")
+    (place / CARD).unlink()  # it is about other programs
+    for file in checkpoints:  # the same graphs
+        with TemporaryDirectory() as other:
+            run.model.load_state_dict(read_weights(file))
+            write_graphs(run, Path(other), "int8")
+            shutil.copyfile(Path(other, "weights.bin"), place / f"weights-{file.stem}.bin")
+    config, tokenizers = run.config, sorted(file.name for file in place.glob("*.model"))
+    told = {
+        "name": place.name,
+        "source": primary_language(config.data.src_lang),
+        "target": primary_language(config.data.tgt_lang),
+        "beam": config.search.beam_size,
+        "tags": run.tokenizers.text_tags,
+        "checkpoints": [*(file.stem for file in checkpoints), ""] if checkpoints else [],  # the last: the run itself
+    }
+    facts = place / FACTS
+    settings = read_json(facts) | {"tokenizers": tokenizers}
+    facts.unlink()  # the page has it
+    return told, settings
+
+
+def _packed(files: Mapping[str, Path]) -> dict[str, str]:
+    """Return files for a page to hold: compressed, as text."""
+    return {path: base64.b64encode(gzip.compress(file.read_bytes(), mtime=0)).decode() for path, file in files.items()}
+
+
+# Rules of texts.
 
 # The constants of these modules that utils/web/text.js uses, under the same names.
 _RULES: dict[ModuleType, str] = {

@@ -1,3 +1,4 @@
+import { ask, isOffline } from "../ask.js";
 import { at, draw, make } from "../elements.js";
 
 const WORDS = {
@@ -19,6 +20,8 @@ const WORDS = {
     busy: "The server is busy. Trying again in a moment …",
     slow: "The translation took too long: please shorten the text, or choose a smaller beam.",
     failed: "Something went wrong on the server; see its log.",
+    broken: what => `The model cannot be used (${what}): load the page again, or copy its files again.`,
+    loading: share => `Loading the model: ${share} %`, inside: "Look inside the model",
     unknown: () => "A sentence of unknown characters only is left unchanged.",
     unknown_tokens: tokens => `The model does not know: ${tokens}`,
     other_language: () => "The text does not seem to be in the language that was chosen.",
@@ -46,6 +49,8 @@ const WORDS = {
     busy: "サーバーが混み合っています。少し待ってもう一度たずねます…",
     slow: "翻訳に時間がかかりすぎました。文を短くするか、ビーム幅を狭めてください。",
     failed: "サーバーで問題が起きました。詳しくはサーバーのログをご覧ください。",
+    broken: what => `モデルを使えません（${what}）。ページを読み込み直すか、ファイルをもう一度コピーしてください。`,
+    loading: share => `モデルを読み込んでいます：${share} %`, inside: "モデルの中を見る",
     unknown: () => "モデルの知らない文字ばかりの文は、そのまま返します。",
     unknown_tokens: tokens => `モデルの知らない文字があります：${tokens}`,
     other_language: () => "選ばれた言語の文ではないようです。",
@@ -172,10 +177,10 @@ function begin(pause = PAUSE) {
       return;
     }
   }
-  timer = setTimeout(ask, pause, asked);
+  timer = setTimeout(translate, pause, asked);
 }
 
-async function ask(number) {
+async function translate(number) {
   const beam = at("beam").value ? Number(at("beam").value) : null, tag = at("tag").value;
   const [source, target] = (at("direction").value || "auto→auto").split("→");
   const question = { text: text.value, run: at("run").value || null, source, target, beam, n_best: Math.min(N_BEST, beam || N_BEST), attention: true, tag: tag === "-" ? "" : tag || null,
@@ -184,25 +189,19 @@ async function ask(number) {
   at("answer").classList.add("working");
   let answer, status = 0, wait = AGAIN;
   try {
-    const response = await fetch("api/translate", {
-      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(question), signal: asking.signal,
-    });
-    status = response.status;
-    wait = 1000 * (Number(response.headers.get("Retry-After")) || AGAIN / 1000);
-    answer = await response.json();
+    ({ answer, status, wait } = await ask("api/translate", question, asking.signal));
   } catch (error) {
     if (error.name === "AbortError") return;
-    if (status === 200) status = 0;
   }
   if (number !== asked) return;
   if (status === 0 || status === 429 || status === 503) {
     complain(() => status ? words().busy : words().silent);
-    timer = setTimeout(ask, wait, number);
+    timer = setTimeout(translate, wait || AGAIN, number);
     return;
   }
   at("answer").classList.remove("working");
   if (status === 200) show(answer);
-  else complain(() => status === 504 ? words().slow : status < 500 && answer ? answer.error : words().failed);
+  else complain(() => status === 504 ? words().slow : status < 500 && answer ? answer.error : isOffline ? words().broken(answer.error) : words().failed);
 }
 
 function complain(message) {
@@ -236,6 +235,7 @@ function show(answer) {
   complain(said.length ? remarks : null);
   at("time").textContent = `${words().seconds(answer.seconds)} · ${answer.run}`;
   at("copy").hidden = false;
+  if (at("explain")) at("explain").href = `explain.html#${new URLSearchParams({ q: text.value, run: answer.run })}`;
   nameSides();
   at("swap").disabled = !wayBack();
   current = presentSentence();
@@ -464,21 +464,23 @@ at("speech").onclick = () => {
 };
 
 async function enter() {
-  try {
-    const response = await fetch("api/runs");
-    if (!response.ok) throw response;
-    served = await response.json();
-  } catch {
-    complain(() => words().silent);
+  const { status, answer } = await ask("api/runs").catch(() => ({ status: 0 }));
+  if (status !== 200) {
+    complain(() => isOffline ? words().broken(answer.error) : words().silent);
     setTimeout(enter, AGAIN);
     return;
   }
+  served = answer;
   complain(null);
   text.value ||= new URL(location).searchParams.get("q") || "";  // a link to a translation: /?q=TEXT
   speak();
   if (text.value.trim()) begin(0);
 }
 
+addEventListener("loading", ({ detail: share }) => {
+  at("time").textContent = share < 1 ? words().loading(Math.floor(100 * share)) : "";
+});
+at("programs").hidden = isOffline;
 try {
   speech = WORDS[localStorage.getItem("speech")] ? localStorage.getItem("speech") : speech;
 } catch { /* the browser stores nothing */ }
