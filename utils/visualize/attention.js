@@ -128,7 +128,7 @@ function showMap() {
   const kind = data.kinds[state.kind], { rows, columns } = kind;
   const canvas = make("canvas");
   paint(canvas, chosenWeights(), strength);
-  const cell = plot(make("div", { className: "frame" }, canvas, make("b", { hidden: true })), rows, columns);
+  const cell = plot(at("plot"), make("div", { className: "frame" }, canvas, make("b", { hidden: true })), rows, columns);
   const row = (event) => Math.min(rows.tokens.length - 1, Math.max(0, Math.floor(event.offsetY / cell)));
   canvas.addEventListener("pointermove", (event) => event.pointerType === "mouse" && select("rows", row(event)));
   canvas.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && !state.held && select("rows", null));

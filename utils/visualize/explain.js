@@ -1,4 +1,5 @@
-import { at, draw, make } from "../elements.js";
+import { at, make } from "../elements.js";
+import { showBeam } from "./beam.js";
 import {
   arrows, button, data, drawAnew, fill, fixed, heatmap, isSpecial, percent, plain, radios, say, showGuesses, speak, tell,
 } from "./page.js";
@@ -13,10 +14,6 @@ speak({
   asks: "Query: the position of the text that asks", says: "Query: the token about to be said",
   query: "query q", key: "key k", value: "value v", weight: "weight", mixture: "mixture Σ weight·v", unseen: "not yet written, so not seen (−∞)",
   mixed: (n) => `The mixture is what this head gives. Those of all ${n} heads, side by side, are projected and added to the vector of the position: what the next part reads.`,
-  beams: (n, alpha) => `Of all unfinished translations, the ${n} with the largest log-probabilities are continued. Lines are continuations, dashed is what was dropped, bold what won. A finished translation is judged by its score: its log-probability divided by a length penalty (α = ${alpha}), so that long ones do not lose by their length.`,
-  rank: (n, p) => `rank ${n}, log-probability ${p}`, out: (n, p, last) => `rank ${n}, log-probability ${p}: not among the ${last} best, out of the beam`, dead: "all its continuations dropped out in the next step", over: "the search ended before",
-  end: (p, penalty, score) => `finished: log-probability ${p} ÷ length penalty ${penalty} = score ${score}`,
-  ended: (n, hope) => `It ended after ${n} steps${hope === null ? ", at the longest length allowed" : `: no prefix that is left could score above ${hope}`}. What was finished, best first:`,
 }, {
   title: "この訳ができるまで", tokens: "1　トークン",
   tokens_note: "モデルが読み書きするのはトークン（単語やその一部）で、それぞれ語彙のなかの番号を持ちます。一つ選ぶと、次の節にそのベクトルが現れます。",
@@ -31,10 +28,6 @@ speak({
   asks: "クエリ：原文のどの位置が尋ねるか", says: "クエリ：次に書くトークン",
   query: "クエリ q", key: "キー k", value: "バリュー v", weight: "重み", mixture: "混合 Σ重み·v", unseen: "まだ書かれていないので見えない（−∞）",
   mixed: (n) => `混合が、このヘッドの出力です。${n}個のヘッドの混合を並べて射影し、その位置のベクトルに足すと、次の部分の入力になります。`,
-  beams: (n, alpha) => `書きかけの訳を、対数確率の大きい順に${n}本だけ残して伸ばします。線は続き、破線は脱落、太線は選ばれた訳。終わった訳は、長い訳が損をしないよう、長さペナルティー（α＝${alpha}）で割ったスコアで比べます。`,
-  rank: (n, p) => `${n}位、対数確率 ${p}`, out: (n, p, last) => `${n}位、対数確率 ${p}：${last}位に届かず、ビームから脱落`, dead: "続きがどれも次の段で脱落", over: "探索が先に終了",
-  end: (p, penalty, score) => `終了：対数確率 ${p} ÷ 長さペナルティー ${penalty} ＝ スコア ${score}`,
-  ended: (n, hope) => `${n}段で終了しました。${hope === null ? "長さの上限です。" : `残りはどう伸びてもスコア ${hope} を超えられません。`}終わった訳、良い順：`,
 });
 
 const { model, source, target, said, beam } = data, sides = { source, target }, width = model.d_model / model.n_heads;
@@ -52,7 +45,7 @@ function unpack({ scale, data: packed }, length = width) {
 
 /** Show tokens of which, within an element, one is chosen. */
 function choices(place, { tokens, lang, ids }, choose, within = place) {
-  fill(place, ...tokens.map((token, i) => {
+  fill(at(place), ...tokens.map((token, i) => {
     const chip = button(token, lang, [plain(token), ...(ids ? [say.number(ids[i])] : [])], ids?.[i]);
     chip.className = !marked || token.startsWith("▁") || isSpecial(token) ? "begins" : "";
     for (const event of ["focus", "click"]) chip.addEventListener(event, () => {
@@ -97,7 +90,7 @@ function showAttention() {
   const strip = (name, vectors, className = "one") => heatmap(vectors, (s, i) =>
     [say[name], ...(className ? [] : [plain(tokens[s])]), say.component(i + 1)], className);
   const n = keys.length;
-  fill("walk", put(1, 1, text("head", say.query)), put(1, 2, strip("query", [queries[query]])),
+  fill(at("walk"), put(1, 1, text("head", say.query)), put(1, 2, strip("query", [queries[query]])),
     ...[say.key, rooted, say.weight, say.value].map((name, i) => put(2, i + 2, text("head", name))),
     put(3, 2, strip("key", keys, ""), `span ${n}`), put(3, 5, strip("value", values, ""), `span ${n}`),
     ...tokens.flatMap((token, s) => {
@@ -127,47 +120,15 @@ function chooseAttention(changes, focused) {
   if (focused) at(focused).querySelector("input:checked").focus();
 }
 
-function showBeam() {
-  const { steps, penalties, alpha } = beam, n = steps[0].kept.length, best = [];
-  const finished = steps.flatMap(({ ends }, t) => ends.map(([row, p, score]) => ({ t, row, p, score }))).sort((a, b) => b.score - a.score);
-  const prefixOf = (t, row) => t < 0 ? [] : [...prefixOf(t - 1, steps[t].kept[row][0]), steps[t].kept[row][1]];
-  for (let { t, row } = finished[0]; t > 0; row = steps[t].kept[row][0]) best[t -= 1] = row;
-  const node = (t, [row, token, p], told, className) => Object.assign(
-    button(token, said.lang, [spell([...prefixOf(t - 1, row), token]), ...told], fixed(p)), { className });
-  const put = (t, column, element) => Object.assign(element, { style: `grid-area: ${t + 1} / ${column}` });
-  const lines = steps.flatMap(({ kept }, t) => kept.flatMap((prefix, i) => t && prefix ? [draw("path", { class: best[t] === i ? "best" : "",
-    d: `M${prefix[0] + 0.5} ${t - 0.5}C${prefix[0] + 0.5} ${t} ${i + 0.5} ${t} ${i + 0.5} ${t + 0.5}` })] : []));
-  at("tree").style.setProperty("--beams", n);
-  fill("tree", draw("svg", { viewBox: `0 0 ${n} ${steps.length}`, preserveAspectRatio: "none", "aria-hidden": true,
-    style: `grid-area: 1 / 2 / span ${steps.length} / span ${n}` }, ...lines),
-  ...steps.flatMap(({ kept, dropped, ends }, t) => {
-    const next = steps[t + 1], continued = new Set(next && [...next.kept, ...next.ends].map((prefix) => prefix?.[0]));
-    const row = kept.flatMap((prefix, i) => {
-      const why = continued.has(i) ? [] : [next ? say.dead : say.over];
-      const className = best[t] === i ? "best" : why.length ? "dead" : "";
-      return prefix ? [put(t, i + 2, node(t, prefix, [say.rank(i + 1, fixed(prefix[2])), ...why], className))] : [];
-    });
-    const ended = ends.map(([from, p, score]) => node(t, [from, "</s>", p], [say.end(fixed(p), fixed(penalties[t]), fixed(score))],
-      finished[0].t === t && finished[0].row === from ? "best" : ""));
-    const out = dropped.flatMap((prefix, i) => prefix ? [node(t, prefix, [say.out(n + i + 1, fixed(prefix[2]), n)], "dead")] : []);
-    return [put(t, 1, make("span", { className: "muted", textContent: t + 1 })), ...row,
-      put(t, n + 2, make("div", { className: "beside" }, ...ended, ...out))];
-  }));
-  at("beam-note").textContent = say.beams(n, alpha);
-  at("ended").textContent = say.ended(steps.length, steps.at(-1).hope === null ? null : fixed(steps.at(-1).hope));
-  at("finished").replaceChildren(...finished.slice(0, n).map(({ t, row, p, score }, i) => make("li", {},
-    make(i ? "span" : "strong", { lang: said.lang, textContent: spell(prefixOf(t - 1, row)) }),
-    make("span", { className: "muted", textContent: ` ${fixed(p)} ÷ ${fixed(penalties[t])} = ${fixed(score)}` }))));
-}
-
 function show() {
   for (const [name, side] of Object.entries(sides)) choices(name, side, (token) => showVector(name, token), "both");
   at("source").children[source.tokens.length > 2 ? 2 : 0].click();
   at("positions").textContent = say.vector(model.d_model, model.scale_embedding) + say[model.positions];
   at("mixed").textContent = say.mixed(model.n_heads);
   chooseAttention({});
-  showGuesses(data.guesses, said);
-  showBeam();
+  showGuesses(at("guesses"), data.guesses, said);
+  at("beam-note").textContent = say.beams(beam.steps[0].kept.length, beam.alpha);
+  showBeam(["tree", "ended", "finished"].map(at), beam, said.lang, spell);
   tell(say.hint);
 }
 show();

@@ -1,9 +1,10 @@
 // What the pages of this folder share: their data, their words, and how tokens, weights and choices are shown.
 import { at, make } from "../elements.js";
 
-export const data = JSON.parse(at("data").textContent);
+export const data = JSON.parse(at("data")?.textContent ?? "null");
 
-const inJapanese = ["#ja", "#en"].includes(location.hash) ? location.hash === "#ja" : navigator.language.startsWith("ja");
+const asked = location.hash.match(/(?:^#|[#&]lang=)(ja|en)(?=&|$)/);
+export const inJapanese = (asked ? asked[1] : navigator.language).startsWith("ja");
 export const say = inJapanese ? {
   kind: "アテンション", layer: "層", head: "ヘッド", comma: "、", of_layer: (layer) => `第${layer}層`,
   encoder: "エンコーダーの自己アテンション", decoder: "デコーダーの自己アテンション", cross: "クロスアテンション",
@@ -119,13 +120,19 @@ export function button(token, lang, told, small) {
 }
 
 export function fill(place, ...children) {
-  at(place).replaceChildren(...children);
-  at(place).querySelector("button").tabIndex = 0;
+  place.replaceChildren(...children);
+  place.querySelector("button").tabIndex = 0;
 }
 
-export function showGuesses(guesses, said) {
+const words = (text) => [...new Intl.Segmenter(undefined, { granularity: "word" }).segment(text)];
+export function withNewWords(text, before) {
+  const known = new Set(words(before).map(({ segment }) => segment));
+  return words(text).map(({ segment, isWordLike }) => isWordLike && !known.has(segment) ? make("mark", { textContent: segment }) : segment);
+}
+
+export function showGuesses(place, guesses, said) {
   const cells = (name, contents) => contents.map((content) => make(name, {}, content));
-  fill("guesses", make("tr", {}, ...cells("th", [say.written, ...guesses.map((_, i) => say.of_layer(i + 1))])),
+  fill(place, make("tr", {}, ...cells("th", [say.written, ...guesses.map((_, i) => say.of_layer(i + 1))])),
     ...said.tokens.map((token, t) => make("tr", {}, ...cells("th", [label(token, said.lang)]), ...cells("td", guesses.map((layer, i) => {
       const listed = layer[t].map(([other, p]) => `${plain(other)} ${percent(p)}`), [first, p] = layer[t][0];
       const guess = button(first, said.lang, [say.of_layer(i + 1), ...listed.slice(0, -1), say.surely(listed.at(-1))], percent(p));
@@ -136,13 +143,13 @@ export function showGuesses(guesses, said) {
 }
 
 /** Show a map with tokens beside its cells, and return their size. */
-export function plot(frame, rows, columns) {
-  const room = at("plot").parentElement.parentElement.clientWidth - 110;
+export function plot(place, frame, rows, columns) {
+  const room = place.parentElement.parentElement.clientWidth - 110;
   const cell = Math.max(12, Math.min(34, Math.floor(room / columns.tokens.length)));
-  at("plot").style.setProperty("--cell", `${cell}px`);
-  at("plot").style.setProperty("--letters", `${Math.min(15, Math.round(cell * 0.8))}px`);
+  place.style.setProperty("--cell", `${cell}px`);
+  place.style.setProperty("--letters", `${Math.min(15, Math.round(cell * 0.8))}px`);
   frame.style.cssText = `width:${cell * columns.tokens.length}px;height:${cell * rows.tokens.length}px`;
-  at("plot").replaceChildren(
+  place.replaceChildren(
     make("div", { className: "across" }, ...columns.tokens.map((token) => label(token, columns.lang))),
     make("div", { className: "down" }, ...rows.tokens.map((token) => label(token, rows.lang))), frame);
   return cell;

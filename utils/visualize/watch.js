@@ -1,5 +1,7 @@
 import { at, draw, make } from "../elements.js";
-import { arrows, data, drawAnew, fill, heatmap, plain, plot, radios, say, showGuesses, speak, tell } from "./page.js";
+import {
+  arrows, data, drawAnew, fill, heatmap, plain, plot, radios, say, showGuesses, speak, tell, withNewWords,
+} from "./page.js";
 
 speak({
   play: "▶ Play", stop: "■ Stop", frame: "validation",
@@ -15,12 +17,6 @@ speak({
 const { frames, parts, languages: [source, target] } = data, last = frames.length - 1;
 const state = { frame: 0, sentence: 0, layer: frames[0].sentences[0].cross.length - 1 };
 
-const words = (text) => [...new Intl.Segmenter(undefined, { granularity: "word" }).segment(text)];
-function withNewWords(text, before) {
-  const known = new Set(words(before).map(({ segment }) => segment));
-  return words(text).map(({ segment, isWordLike }) => isWordLike && !known.has(segment) ? make("mark", { textContent: segment }) : segment);
-}
-
 /** The course of a figure, from its minimum at the bottom to its maximum at the top. */
 function curve(name) {
   const points = frames.map((frame, i) => [i, frame[name]]).filter(([, value]) => typeof value === "number");
@@ -33,8 +29,8 @@ function showChosen() {
   const rows = { tokens: said, lang: target }, columns = { tokens: read, lang: source };
   const shares = cross[state.layer].map((row) => row.map((share) => share / parts));
   at("reference").textContent = reference;
-  plot(heatmap(shares, (row, column) => [plain(said[row]), plain(read[column])], "", 1), rows, columns);
-  showGuesses(guesses, rows);
+  plot(at("plot"), heatmap(shares, (row, column) => [plain(said[row]), plain(read[column])], "", 1), rows, columns);
+  showGuesses(at("guesses"), guesses, rows);
 }
 
 function show() {
@@ -71,7 +67,7 @@ at("frame").max = last;
 at("frame").setAttribute("aria-label", say.frame);
 at("curve").setAttribute("viewBox", `0 0 ${last || 1} 1`);
 at("curve").append(curve("loss"), curve("bleu"), draw("path", {}));
-fill("sentences", ...frames[0].sentences.map((sentence, i) => {
+fill(at("sentences"), ...frames[0].sentences.map((sentence, i) => {
   const button = make("button", { type: "button", tabIndex: -1 }, make("span", { className: "muted", lang: source, textContent: sentence.source }),
     make("span", { className: "said", lang: target }));
   for (const event of ["focus", "click"]) button.addEventListener(event, () => change({ sentence: i }));
