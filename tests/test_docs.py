@@ -12,6 +12,7 @@ from code import InteractiveConsole
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from functools import cache, partial
+from html import unescape
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -617,3 +618,36 @@ def test_the_command_keeps_results_with_their_translations_and_renews_the_tables
         found = outcome("bench.results", results_module.main, capsys, "a")
         assert found.status == 2
         assert re.search("a has no .*test", found.err)
+
+
+# the site
+
+
+def test_every_link_of_the_site_leads_to_a_page_that_it_has(tmp_path: Path) -> None:
+    pytest.importorskip("docs.site").write_site(tmp_path)
+    for page in ("index.html", "explain.html"):  # what `make site` exports beside it
+        (tmp_path / "live").mkdir(exist_ok=True)
+        (tmp_path / "live" / page).write_text("", "utf-8")
+    pages = {page: page.read_text("utf-8") for page in tmp_path.rglob("*.html")}
+    assert {"1-attention.html", "explain.html", "beam.py.html"} <= {page.name for page in pages}
+    tried = set()
+    for page, html in pages.items():
+        for link in map(unescape, re.findall(r'(?:href|src)="([^"]*)"', re.sub("<pre.*?</pre>", "", html, flags=re.S))):
+            if re.match(r"\w+:", link):
+                continue
+            name, _, heading = (unquote(part) for part in link.partition("#"))
+            target = page.parent / name if name else page
+            assert target.resolve().is_file(), f"{page}: {link}"
+            if target.name == "explain.html":
+                tried.add((page.relative_to(tmp_path).as_posix()[:-5], "show=" in heading))
+            elif heading:
+                assert f'id="{heading}"' in target.read_text("utf-8"), f"{page}: {link}"
+    guide = {
+        f"docs/{lang}{page}"
+        for lang in ("", "ja/")
+        for page in ("1-attention", "3-positions", "4-blocks", "6-decoding")
+    }
+    assert {page for page, opens in tried if opens} == guide
+    formulas = pages[tmp_path / "docs/1-attention.html"]
+    assert "<mfrac>" in formulas
+    assert "$$" not in re.sub("<pre.*?</pre>", "", formulas, flags=re.S)

@@ -1,0 +1,116 @@
+"""What the explainer is to be told of a text, by the network in PyTorch: changed as the page asks for."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import count
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from const.token import BOS, BOS_ID, EOS, EOS_ID, PAD_ID
+from layers.probe import silenced_head
+from models.transformer import Transformer
+from utils.load import Run
+from utils.search.beam import BeamStep, beam_search, largest
+from utils.search.constraint import NEVER, next_log_probs
+from utils.search.forced import Kind, attention_weights, attentions, layer_guesses
+from utils.search.translator import Translator
+
+_KINDS: dict[str, Kind] = {"encoder": "encoder", "self": "decoder", "cross": "cross"}
+
+
+@contextmanager
+def silenced(model: Transformer, heads: dict[str, list[list[int]]]) -> Iterator[None]:
+    """Within the block, the heads whose factor is 0 say nothing."""
+    with ExitStack() as stack:
+        for name, layers in heads.items():
+            for attention, factors in zip(attentions(model)[_KINDS[name]], layers, strict=True):
+                for head, factor in enumerate(factors):
+                    if not factor:
+                        stack.enter_context(silenced_head(attention, head))
+        yield
+
+
+@contextmanager
+def forbidding(forbidden: list[list[int]]) -> Iterator[None]:
+    """Within the block, a beam search never says some tokens at some positions; others become no likelier."""
+    positions = count()
+
+    def allowed(logits: Tensor) -> Tensor:
+        log_probs, t = next_log_probs(logits), next(positions)
+        log_probs[:, [token for position, token in forbidden if position == t]] = NEVER
+        return log_probs
+
+    with patch("utils.search.beam.next_log_probs", allowed):
+        yield
+
+
+@torch.inference_mode()
+def explained(run: Run, translator: Translator, body: dict[str, Any]) -> dict[str, Any]:
+    """Answer a question of the page."""
+    begin, model, (src, tgt) = time.perf_counter(), run.transformer, run.tokenizers
+    config = translator.search
+    config = replace(
+        config,
+        beam_size=body.get("beam", config.beam_size),
+        length_penalty=body.get("length_penalty", config.length_penalty),
+    )
+    (ids,) = src.encode([body["text"]])
+    seen = [PAD_ID if place in body.get("hidden", ()) else token for place, token in enumerate(ids)]
+    steps: list[dict[str, Any]] = []
+
+    def candidates(scores: Tensor, rows: Tensor, tokens: Tensor) -> list[Any]:
+        listed = zip(rows.tolist(), tgt.tokens(tokens.tolist()), scores.tolist(), tokens.tolist(), strict=True)
+        return [(row, token, p, number) if p > NEVER else None for row, token, p, number in listed]
+
+    def keep(step: BeamStep) -> None:
+        kept, rows, tokens = step.kept[0], step.rows[0], step.tokens[0]
+        others = step.continued[0].clone()
+        others[rows, tokens] = NEVER
+        dropped, places = (x[0] for x in largest(others.flatten()[None], len(kept)))
+        ends = enumerate(zip(step.ends[0].tolist(), step.ended[0].tolist(), strict=True))
+        steps.append(
+            {
+                "kept": candidates(kept, rows, tokens),
+                "dropped": candidates(dropped, places // others.size(1), places % others.size(1)),
+                "ends": [(row, p, score) for row, (p, score) in ends if score > NEVER],
+                "hope": hope if (hope := step.hope[0].item()) > NEVER else None,
+            }
+        )
+
+    request = replace(translator, search=config).request(seen, body.get("prefix", ()))
+    with silenced(model, body.get("heads", {})):
+        with forbidding(body.get("forbidden", [])):
+            best, *_ = beam_search(model, [request], config, n_best=1, on_step=keep)[0]
+        weights, probs = attention_weights(model, seen, best.ids), layer_guesses(model, seen, best.ids).softmax(-1)
+    likeliest = probs.topk(5).indices
+    written = torch.tensor([*best.ids, EOS_ID])[None, :, None].expand(len(probs), -1, 1)
+    listed = torch.cat([likeliest, written], -1)
+    shares = probs.gather(-1, listed)
+    guesses = [
+        [[*zip(tgt.tokens(a), b, a, strict=True)] for a, b in zip(x, y, strict=True)]
+        for x, y in zip(listed.tolist(), shares.tolist(), strict=True)
+    ]
+    return {
+        "source": {"tokens": [*src.tokens(ids), EOS], "ids": [*ids, EOS_ID], "lang": run.config.data.languages[0]},
+        "target": {
+            "tokens": [BOS, *tgt.tokens(best.ids)],
+            "ids": [BOS_ID, *best.ids],
+            "lang": run.config.data.languages[1],
+        },
+        "said": {"tokens": [*tgt.tokens(best.ids), EOS], "lang": run.config.data.languages[1]},
+        "text": tgt.decode([best.ids])[0],
+        "score": best.score,
+        "beam": {
+            "steps": steps,
+            "penalties": [config.penalty(length) for length in range(1, len(steps) + 1)],
+            "alpha": config.length_penalty,
+        },
+        "attention": {kind: [layer.tolist() for layer in layers] for kind, layers in weights.items()},
+        "guesses": guesses,
+        "seconds": time.perf_counter() - begin,
+    }
