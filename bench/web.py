@@ -79,7 +79,7 @@ def build_parser() -> Parser:
     """Build the parser with all options."""
     examples = "  python -m bench.web\n  python -m bench.web pickles/RUN --beam 8 --runtime package"
     numbers = {"beam": (4, "beam size"), "rounds": (5, "translations after the first")}
-    parser = benchmark_parser("web", __doc__.partition(":")[0] + " in Chromium.", examples, **numbers)  # type: ignore[arg-type,union-attr]
+    parser = benchmark_parser("web", __doc__.partition(":")[0] + " in Chromium.", examples, **numbers)
     parser.add_argument("runs", nargs="*", default=[*SHIPPED], metavar="RUN", help="default: those of the project")
     parser.add_argument("--runtime", type=Path, metavar="FOLDER", help="as for export.py --to web")
     return parser

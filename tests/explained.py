@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 from unittest.mock import patch
@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from const.token import BOS, BOS_ID, EOS, EOS_ID, PAD_ID
+from layers.mask import padding_mask
+from layers.multi_head_attention import KeyValue
 from layers.probe import silenced_head
-from models.transformer import Transformer
+from models.transformer import Transformer, TransformerState
 from utils.load import Run
 from utils.search.beam import BeamStep, beam_search, largest
 from utils.search.constraint import NEVER, next_log_probs
@@ -47,6 +49,20 @@ def forbidding(forbidden: list[list[int]]) -> Iterator[None]:
 
     with patch("utils.search.beam.next_log_probs", allowed):
         yield
+
+
+@dataclass
+class _Hiding:
+    """A network that takes a hidden token in the middle of a source for no end of it, as `start` does."""
+
+    model: Transformer
+
+    def start(self, src: Tensor) -> TransformerState:
+        state = self.model.before(self.model.encode(src), padding_mask(src, PAD_ID))
+        return state._replace(past=tuple(KeyValue(kv.key[:, :, :0], kv.value[:, :, :0]) for kv in state.source))
+
+    def step(self, tokens: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
+        return self.model.step(tokens, state)
 
 
 @torch.inference_mode()
@@ -85,7 +101,7 @@ def explained(run: Run, translator: Translator, body: dict[str, Any]) -> dict[st
     request = replace(translator, search=config).request(seen, body.get("prefix", ()))
     with silenced(model, body.get("heads", {})):
         with forbidding(body.get("forbidden", [])):
-            best, *_ = beam_search(model, [request], config, n_best=1, on_step=keep)[0]
+            best, *_ = beam_search(_Hiding(model), [request], config, n_best=1, on_step=keep)[0]
         weights, probs = attention_weights(model, seen, best.ids), layer_guesses(model, seen, best.ids).softmax(-1)
     likeliest = probs.topk(5).indices
     written = torch.tensor([*best.ids, EOS_ID])[None, :, None].expand(len(probs), -1, 1)

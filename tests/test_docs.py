@@ -625,9 +625,9 @@ def test_the_command_keeps_results_with_their_translations_and_renews_the_tables
 
 def test_every_link_of_the_site_leads_to_a_page_that_it_has(tmp_path: Path) -> None:
     pytest.importorskip("docs.site").write_site(tmp_path)
-    for page in ("index.html", "explain.html"):  # what `make site` exports beside it
-        (tmp_path / "live").mkdir(exist_ok=True)
-        (tmp_path / "live" / page).write_text("", "utf-8")
+    (tmp_path / "live").mkdir()
+    for exported in ("index.html", "explain.html"):  # what `make site` writes beside it
+        (tmp_path / "live" / exported).write_text("", "utf-8")
     pages = {page: page.read_text("utf-8") for page in tmp_path.rglob("*.html")}
     assert {"1-attention.html", "explain.html", "beam.py.html"} <= {page.name for page in pages}
     tried = set()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 import export
 from config.data import DataConfig
@@ -34,6 +34,7 @@ from utils.evaluation.metric import bleu_tokenizer, build_metrics
 from utils.export.graph import FACTS, WEIGHTS, Graphs, write_graphs
 from utils.load import Run, load_run
 from utils.search.beam import beam_search
+from utils.search.forced import attentions
 from utils.search.sampling import greedy_search
 from utils.search.searcher import Request
 from utils.training.checkpoint import read_weights, write_weights
@@ -77,16 +78,13 @@ def same(found: NDArray[Any], expected: Tensor) -> None:
 
 def expected_of(model: Transformer, src: Tensor, tgt: Tensor) -> dict[str, Tensor]:
     """What the graphs should return for rows (N, W, T), each of which reads a copy of its source here."""
-    attentions = [[cast(EncoderBlock, block).self_attention for block in model.encoder]]
-    attentions += [
-        [cast(nn.Module, getattr(block, f"{side}_attention")) for block in model.decoder] for side in ("self", "cross")
-    ]
+    kinds = attentions(model)
     rows, copies = tgt.flatten(0, 1), src.repeat_interleave(tgt.size(1), 0)
     with (
         torch.no_grad(),
-        recorded_weights(attentions[0]) as read,
-        recorded_weights(attentions[1]) as own,
-        recorded_weights(attentions[2]) as cross,
+        recorded_weights(kinds["encoder"]) as read,
+        recorded_weights(kinds["decoder"]) as own,
+        recorded_weights(kinds["cross"]) as cross,
         recorded_calls(model.decoder) as calls,
     ):
         source = model.before(model.encode(src)).source
@@ -233,8 +231,8 @@ def test_the_folder_translates_as_its_card_shows_and_as_the_run_does(
     assert [one.ids for one in theirs] == [one.ids for one in ours]
     assert len({tuple(one.ids) for one in ours}) > 5
     wide = SearchConfig(3, 1.0)
-    ours, theirs = (beam_search(net, requests, wide, n_best=1) for net in (given.model, Searching(Graphs(output))))
-    assert [one[0].ids for one in theirs] == [one[0].ids for one in ours]
+    mine, others = (beam_search(net, requests, wide, n_best=1) for net in (given.model, Searching(Graphs(output))))
+    assert [best.ids for best, *_ in others] == [best.ids for best, *_ in mine]
     files = {"encoder.onnx", "decoder.onnx", "output.onnx", WEIGHTS, FACTS, "README.md"}
     assert {file.name for file in output.iterdir()} == files | {"tokenizer.model", "tokenizer_tag.txt"}
     assert not [file for file in output.iterdir() if str(tmp_path).encode() in file.read_bytes()]

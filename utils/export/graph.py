@@ -26,6 +26,7 @@ from utils.export import CARD, refuse_difference
 from utils.export.engine import TranslatorSettings
 from utils.file import write_json, write_text
 from utils.load import Run
+from utils.search.forced import attentions
 from utils.text.tokenizer import SentencePieceTokenizer
 from utils.text.words import WORDS
 from utils.training.checkpoint import rounded
@@ -72,7 +73,7 @@ class _Encoder(_Graph):
     outputs = _shapes("source: Ld 2 N H S K, attention: Le N H S S")
 
     def forward(self, src: Tensor, heads: Tensor) -> tuple[Tensor, Tensor]:
-        with _scaled([block.self_attention for block in self.model.encoder], heads) as weights:
+        with _scaled(attentions(self.model)["encoder"], heads) as weights:
             state = self.model.before(self.model.encode(src))
         return _stacked(state.source), torch.stack(weights)
 
@@ -98,11 +99,11 @@ class _Decoder(_Graph):
         past = past.index_select(2, rows.flatten())
         source_kv, past_kv = (tuple(KeyValue(*kv) for kv in both) for both in (source, past))
         state = TransformerState(source_kv, padding_mask(src, PAD_ID), past_kv)
-        blocks = self.model.decoder
+        kinds = attentions(self.model)
         with (
-            recorded_calls(blocks) as calls,
-            _scaled([block.self_attention for block in blocks], self_heads) as own,
-            _scaled([block.cross_attention for block in blocks], cross_heads) as cross,
+            recorded_calls(self.model.decoder) as calls,
+            _scaled(kinds["decoder"], self_heads) as own,
+            _scaled(kinds["cross"], cross_heads) as cross,
         ):
             _, state = self.model.decode(tgt.flatten(0, 1), state)
         # the rows of a sentence attend to its source side by side, as (N, H, W T, S)
@@ -188,7 +189,7 @@ def _traced(part: _Graph) -> onnx.ModelProto:
         with torch.no_grad():
             program = torch.export.export(part.eval(), (), example, dynamic_shapes=any_size, strict=False)
             names: dict[str, Any] = {"input_names": [*part.inputs], "output_names": [*part.outputs]}
-            made = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False, **names)
+            made: Any = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False, **names)
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"this network has no ONNX graph ({first_line(error)}): give --to safetensors") from error
     # Matrices keep their place in the file where no product of theirs is computed in advance

@@ -57,7 +57,7 @@ def write_web(
         checkpoints: weights of the first run at other steps.
         one_file: everything inside the page that translates.
     """
-    written = [_write_run(run, draft, checkpoints * (i == 0)) for i, run in enumerate(examples)]
+    written = [_write_run(run, draft, () if i else checkpoints) for i, run in enumerate(examples)]
     (draft / "runtime").mkdir()
     for file in RUNTIME:
         shutil.copyfile(runtime / file, draft / "runtime" / file)
