@@ -70,6 +70,7 @@ export class Tokenizer {
 
   pairs(text) {
     if (/\p{Cs}/u.test(text)) throw new Error(`${JSON.stringify(text)} is not UTF-8: give the text in UTF-8`);
+    if (this.characters.has("'")) text = text.replace(/(?<=[A-Za-z])’(?=[A-Za-z])/g, "'");
     const normal = this.normalize(knownForm(text, this.characters));
     const pairs = this.tags.map((tag) => [tag, this.ids.get(tag)]);
     for (const piece of this.isBpe ? this.merged(normal) : this.best(normal)) {
