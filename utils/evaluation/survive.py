@@ -145,7 +145,7 @@ _KANJI = str.maketrans("〇零一二三四五六七八九", "00123456789")
 _SIZES = {"兆": 10**12, "億": 10**8, "万": 10**4, "千": 1000, "百": 100, "十": 10}
 _ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018}  # the year before each
 _JA_DIGIT = "〇零一二三四五六七八九十百千万億兆"
-_JA_NUMBER = re.compile(rf"((?:\d+\.)?[\d{_JA_DIGIT}]+)(%|パーセント)?")
+_JA_NUMBER = re.compile(rf"((?:\d+\.)?[\d{_JA_DIGIT}]+) ?(%|パーセント)?")
 _JA_TIME = re.compile(rf"(午前|午後)?([\d{_JA_DIGIT}]+)(?:時(?!間)|:)(?:([\d{_JA_DIGIT}]+)分?|(半))?")
 _ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
