@@ -130,7 +130,7 @@ def write_run(folder: Path, draft: Path) -> None:
         languages=[language_name(code) for code in config.data.languages],
         model=config.model,
         result=result,
-        corpus=CORPORA.get(config.data.corpus),
+        corpus=None if config.data.src or config.data.pairs else CORPORA.get(config.data.corpus),
         samples=spread(samples, _SHOWN),
         kinds=translator.tokenizers.text_tags,
     )
