@@ -49,7 +49,7 @@ def build_parser() -> Parser:
   python evaluate.py alignments kftt_ja_en --gold align.txt --sources japanese.txt --references english.txt
   python evaluate.py pairs demo                                 who did it, negation, tense, ...: does the demo know?
   python evaluate.py survive kftt_ja_en                         numbers, negation, addresses, names: what is lost?
-  python evaluate.py everyday kftt_ja_en kftt_en_ja             a page of everyday sentences, to be read
+  python evaluate.py everyday everyday_ja_en everyday_en_ja     a page of everyday sentences, to be read
   python evaluate.py file my.en test.en --tgt-lang en --html report.html
   python evaluate.py file my.ja test.ja --tgt-lang ja --sources test.en --json report.json
   python evaluate.py compare test.en before.en after.en --tgt-lang en --test randomization

@@ -236,8 +236,8 @@ def test_a_loaded_run_computes_what_the_saved_one_did(tmp_path: Path, tie: Liter
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_run_of_the_project_is_whole_and_translates_as_its_card_says(name: str) -> None:
     folder = PICKLES / name
-    files = {CARD, CONFIG, WEIGHTS, TEST, "tokenizer.model", "tokenizer_tag.txt"}
-    assert {file.name for file in folder.iterdir()} == files
+    files, is_kftt = {CARD, CONFIG, WEIGHTS, TEST, "tokenizer.model"}, name.startswith("kftt")
+    assert {file.name for file in folder.iterdir()} == files | ({"tokenizer_tag.txt"} if is_kftt else set())
     assert sum(file.stat().st_size for file in folder.iterdir()) < 17e6
     with safe_open(folder / WEIGHTS, "pt") as file:
         assert "sha256" in file.metadata()  # which `load_run` checks
@@ -248,9 +248,9 @@ def test_a_run_of_the_project_is_whole_and_translates_as_its_card_says(name: str
     same = [ours.text == sample["translation"] for ours, sample in zip(translations, samples, strict=True)]
     assert len(same) == 20
     assert sum(same) >= 19  # two equally good translations may change places on another processor
-    card, published = (folder / CARD).read_text(encoding="utf-8"), read_json(FIGURE / "results" / f"{name}_1.json")
-    assert result["bleu"] == published["bleu"]
-    assert f"BLEU {published['bleu']:.2f} " in card
+    card = (folder / CARD).read_text(encoding="utf-8")
+    assert f"BLEU {result['bleu']:.2f} " in card
+    assert not is_kftt or result["bleu"] == read_json(FIGURE / "results" / f"{name}_1.json")["bleu"]
     assert "CC BY-SA 3.0" in card
 
 
@@ -272,7 +272,7 @@ LED_ASTRAY = {  # each into a loop, when it was written
 }
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", LED_ASTRAY)
 def test_a_run_of_the_project_repeats_nothing_again_and_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("utils.text.loop.OFTEN", OFTEN)
     found = load_run(PICKLES / name, CPU).translator(precision="fp32").translate(LED_ASTRAY[name])

@@ -30,7 +30,8 @@ WATCHED = "watch.jsonl"  # what a translator made of some dev sentences at each 
 WATCH_PAGE = "watch.html"  # the page of it
 TEST = "test.json"  # scores of the test set
 TRANSLATIONS = "test.txt"  # its translations, line by line
-SHIPPED = ("kftt_ja_en", "kftt_en_ja")  # come with the project: used where no run of one's own fits
+# come with the project: used where no run of one's own fits
+SHIPPED = ("kftt_ja_en", "kftt_en_ja", "everyday_ja_en", "everyday_en_ja")
 _LOCK = ".training"  # locked while a process trains the run
 # presets to suggest where a run is missing
 _PRESETS = {"masked_language": "bert_ja", "language": "transformer_xl_en", "classification": "kftt_category_ja"}
