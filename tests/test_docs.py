@@ -52,10 +52,9 @@ from utils.evaluation.metric import (
 )
 from utils.file import read_json
 from utils.load import load_run
-from utils.run import SHIPPED
+from utils.run import SHIPPED, run_reading
 from utils.serve.api import create_app
 from utils.serve.service import ServedRun, translate_lines
-from utils.text.language import unspaced_language
 from utils.text.tokenizer import SentencePieceTokenizer, every_token
 from utils.training.checkpoint import ABSENT, changed_settings
 
@@ -398,9 +397,9 @@ def test_what_the_readme_translates_comes_out_so() -> None:
     """The translators that come with the project; the demo's sentence is that of its own test."""
     quoted = re.findall(r'^\.venv/bin/python translate\.py "(.+)" +# (.+)$', text_of("README.md"), re.M)
     assert len(quoted) == 4
-    translators = {name: load_run(PICKLES / name, torch.device("cpu")).translator(precision="fp32") for name in SHIPPED}
     for source, translation in quoted[:3]:
-        (found,) = translators["kftt_ja_en" if unspaced_language([source]) else "kftt_en_ja"].translate([source])
+        run = next(PICKLES / name for name in SHIPPED if run_reading(source).folder.name == name)
+        (found,) = load_run(run, torch.device("cpu"), plain=True).translator(precision="fp32").translate([source])
         assert found.text == translation
 
 
