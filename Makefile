@@ -55,7 +55,7 @@ figures: install  ## draw the pictures of docs/: half a minute
 site: install runtime  ## build a site of the guide, with pages that translate and look inside
 	$(RUN) python -m docs.site --output site
 	rm -rf site/live
-	$(RUN) python export.py pickles/kftt_ja_en pickles/kftt_en_ja --to web --output site/live
+	$(RUN) python export.py everyday_ja_en everyday_en_ja kftt_ja_en kftt_en_ja --to web --output site/live
 
 check: install  ## check lint, formatting, types and import floors
 	$(RUN) ruff check

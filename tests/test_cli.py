@@ -92,7 +92,6 @@ translate.py --input a.HTML                                   |          | a .ht
 translate.py --output film.en.srt                             | 1\n     | --output film.en.srt: give a .srt file as --input, or another
 translate.py --input film.srt --output a.PO                   |          | --output a.PO: give a .po file as --input, or another
 translate.py --input nowhere --output out                     |          | no such file: nowhere
-evaluate.py file - in.ja --tgt-lang ja                        |          | standard input is called /dev/stdin here, not: -
 translate.py --input in.ja --output link.ja                   |          | --output link.ja is the file of --input: give another
 translate.py 寺 --n-best 0                                    |          | --n-best 0: give 1 or more
 translate.py 寺 --n-best 1001                                 |          | --n-best 1001: give 1 to 1,000 (1 is greedy)

@@ -635,6 +635,7 @@ def test_the_folder_says_how_it_is_used_elsewhere(
     alone = capsys.readouterr().out
     assert alone.strip()
     like_theirs = ("--normalization", "length", "--max-ratio", "99")  # its own penalty, and no limit
+    monkeypatch.setattr("utils.search.translator.has_words", bool)  # what has learned nothing may say dots, and no word
     assert command("translate.py", text, *ENGINE, output, *like_theirs).out == alone
 
 
@@ -736,7 +737,8 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
     assert "is of task language, but only Transformers that translate can be exported" in complaint(language, *to)
     assert "no activation mish" in complaint(mish, *to)
     assert "quantization=int4" in complaint(folders[0], *to, "--quantization", "int4")
-    assert "add --to ctranslate2" in complaint("--to", "safetensors", *output, "--quantization", "int8")
+    of_weights = complaint("--to", "safetensors", *output, "--quantization", "int8")
+    assert "--quantization int8 is for --to ctranslate2, " in of_weights
     assert f"give {tmp_path / 'x'}.argosmodel" in complaint(folders[0], "--to", "argos", *output)
     argos = ("--to", "argos", "--output", tmp_path / "x.argosmodel")
     assert "one vocabulary of pieces for both languages: train with --tokenizer.joint" in complaint(folders[0], *argos)

@@ -29,7 +29,7 @@ from utils.command import content_policy, page_template
 from utils.export.graph import write_graphs
 from utils.export.web import PACKAGE, RUNTIME, VERSION, find_runtime, write_web
 from utils.load import Run, load_run
-from utils.run import SHIPPED, WEIGHTS
+from utils.run import WEIGHTS
 from utils.text.tokenizer import TokenizerPair
 from utils.training.checkpoint import read_weights, write_weights
 from utils.training.schedule import Rank
@@ -442,7 +442,7 @@ def test_without_cross_attention_the_explainer_shows_another_translation(
         before = page.locator("#now:not(:empty)").inner_text()
         for layer in range(MODEL.n_decoder_layers):
             page.locator(".heads .row").nth(layer).click()
-        expect(page.locator("#changes button")).to_have_count(1 + MODEL.n_decoder_layers * MODEL.n_heads)
+            expect(page.locator("#changes button")).to_have_count(1 + (layer + 1) * MODEL.n_heads)
         expect(page.locator("#before")).to_have_text(before, use_inner_text=True)
         expect(page.locator("#now")).not_to_have_text(before, use_inner_text=True)
 
@@ -560,6 +560,7 @@ def test_the_weights_of_other_steps_are_told_apart(
 ) -> None:
     other = tmp_path / "step_1.safetensors"
     write_weights(tiny.translating(replace(MODEL, positions="rotary"), seed=2).state_dict(), other, Rank(0.0))
+    (tmp_path / "site").mkdir()
     write_web({runs[0]: []}, tmp_path / "site", runtime, [other])
     with static(tmp_path / "site") as address:
         page = visit(address + "index.html")
@@ -569,7 +570,7 @@ def test_the_weights_of_other_steps_are_told_apart(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", LINES)
 def test_a_shipped_run_says_the_same_as_translate_py(
     name: str, tmp_path: Path, runtime: Path, visit: Callable[..., Page]
 ) -> None:

