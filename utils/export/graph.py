@@ -6,8 +6,9 @@ They are traced from the network itself, so that an edited layer is exported as 
 import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr
 from dataclasses import asdict
+from io import StringIO
 from pathlib import Path
 from typing import Any, cast
 
@@ -187,7 +188,7 @@ def _traced(part: _Graph) -> onnx.ModelProto:
     for name in ("torch.onnx", "torch.fx.experimental.symbolic_shapes"):  # what they warn of is refused, or no matter
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), redirect_stderr(StringIO()):  # of what it refuses, torch prints the graph
             program = torch.export.export(part.eval(), (), example, dynamic_shapes=any_size, strict=False)
             names: dict[str, Any] = {"input_names": [*part.inputs], "output_names": [*part.outputs]}
             made: Any = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False, **names)
