@@ -323,10 +323,10 @@ function showHeads(view) {
   };
   const rowButton = (heads, layer) => {
     const places = heads.map((_, i) => head(layer, i));
-    const made = actButton(say.of_layer(layer + 1), () => change(places.every(has) ? rest : [...rest, ...places]));
+    const rest = () => changes.filter((item) => !places.some((place) => same(place, item))); // also of a click before
+    const made = actButton(say.of_layer(layer + 1), () => change([...rest(), ...(places.every(has) ? [] : places)]));
     Object.assign(made, { className: "row", tabIndex: -1 });
     made.setAttribute("aria-pressed", places.every(has));
-    const rest = changes.filter((item) => !places.some((place) => same(place, item)));
     return made;
   };
   grid.style.setProperty("--heads", layers[0].length);
