@@ -4,14 +4,13 @@ All else stays byte for byte, but for a charset other than UTF-8 in the head: th
 """
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 from utils.search.inspection import SpanLinks
 from utils.search.markup import TaggedText
-from utils.terminal.subtitles import content_of, tagged
+from utils.terminal.subtitles import content_of, line_numbers, tagged
 from utils.text.protected import NAME_MARKS, NUMBER_MARKS
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
@@ -56,7 +55,7 @@ class Catalog:
         self._forms: dict[int, list[list[_Line]]] = {}  # the lines of each form, by where a message begins
         self._lines, self.texts, self.numbers = list[_Line](), list[TaggedText](), list[int]()
         has_formats = bool(_formats(self._content))
-        ends = [found.start() for found in re.finditer("\n", self._content)]  # of lines
+        number_at = line_numbers(self._content)
         for message in _MESSAGE.finditer(self._content):
             sources = [_unquoted(message[name]) for name in ("one", "many") if message[name]]
             if not sources[0] or _unquoted(message["translations"]):  # the head of the file, or it has a translation
@@ -70,7 +69,7 @@ class Catalog:
             texts = [text for line in lines for text in line.passage.texts]
             self._lines += lines
             self.texts += texts
-            self.numbers += [bisect_left(ends, message.start("message")) + 1] * len(texts)
+            self.numbers += [number_at(message.start("message"))] * len(texts)
         rest = _MESSAGE.sub(lambda message: "\n" * message[0].count("\n"), self._content)
         for number, line in enumerate(rest.split("\n"), 1):
             if (strange := line.strip(" \t\r\ufeff")) and not strange.startswith("#"):

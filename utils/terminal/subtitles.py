@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -42,14 +42,14 @@ class Subtitles:
         content = content_of(path)
         self.texts, self.numbers, self._passages = list[TaggedText](), list[int](), list[Passage]()
         self._parts, end = list[str](), 0  # of the file: what stands before a text, the text, and so on
-        ends = [found.start() for found in re.finditer("\n", content)]  # of lines
+        number_at = line_numbers(content)
         for subtitle in _SUBTITLE.finditer(content):
             for spoken in _SPOKEN.finditer(content, *subtitle.span(1)):
                 raw = spoken[0].rstrip()
                 passage = tagged(re.sub(r"\s*\n\s*", "" if unspaced_language([raw]) else " ", raw), f"{_TAG}|{_SIGN}")
                 if passage.texts:
                     self._parts += [content[end : spoken.start()], raw]
-                    self.numbers += [bisect_left(ends, spoken.start()) + 1] * len(passage.texts)
+                    self.numbers += [number_at(spoken.start())] * len(passage.texts)
                     self.texts += passage.texts
                     self._passages.append(passage)
                     end = spoken.start() + len(raw)
@@ -74,6 +74,12 @@ def content_of(path: Path) -> str:
     list(lines_of(path))  # refuses what is not UTF-8, or has no text
     with open_text(path) as file:
         return file.read().decode()
+
+
+def line_numbers(content: str) -> Callable[[int], int]:
+    """Return what tells the number of the line, from 1, that a place in a text is in."""
+    ends = [found.start() for found in re.finditer("\n", content)]
+    return lambda place: bisect_left(ends, place) + 1
 
 
 def tagged(text: str, separators: str = _TAG) -> Passage:
