@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from serve import examples
 from utils.command import Parser, aligned, run_command
 from utils.config import (
     ClassificationConfig,
@@ -127,6 +126,7 @@ def export_web(
         if (config_type := config_type_of(folder / CONFIG)) is not TranslationConfig:
             raise ValueError(f"{folder} is of task {config_type.task}, but pages translate: give a translator")
     from utils.export.web import find_runtime, write_web
+    from utils.load import examples
 
     files = find_runtime(runtime)
     with atomic_folder(output) as draft:

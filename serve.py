@@ -13,15 +13,12 @@ from config.reader import texts_of
 from config.search import Limits
 from const.path import PICKLES
 from utils.command import Parser, needing_group, option_of, run_command
-from utils.file import read_json
-from utils.run import SHIPPED, TEST, find_run, source_log_prob, translators
+from utils.run import SHIPPED, find_run, source_log_prob, translators
 from utils.terminal.option import add_model_options
 
 # How many shapes oneDNN keeps kernels for. Requests of all lengths have thousands: with its own limits a server of a
 # small model grows to two gigabytes, at most 5 % faster than one that stays at seven hundred megabytes.
 _KEPT_KERNELS = dict.fromkeys(("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), "64")
-
-_MAX_EXAMPLE, _EASY_TO_READ = 100, 40  # characters; it is a button
 
 
 def build_parser() -> Parser:
@@ -80,7 +77,7 @@ def main() -> None:
         from utils.serve.server import Server, address, bind
         from utils.serve.service import ServedRun, translate_lines
     from utils.device import pick_device
-    from utils.load import build_translator, load_run
+    from utils.load import build_translator, examples, load_run
 
     with bind(arguments.host, arguments.port) as bound:  # before loading the models, which takes longer
         served = []
@@ -114,19 +111,6 @@ def is_origin(text: str) -> bool:
         )
     except ValueError:
         return False
-
-
-def examples(folder: Path) -> list[str]:
-    """Return sentences of the dev text that the last validation of a run showed; without a log, of the test text."""
-    from utils.training.report import LOG, read_log
-
-    records = read_log(folder / LOG) if (folder / LOG).is_file() else []
-    shown = [record["samples"] for _, record in records if record.get("samples")]
-    if not shown and (folder / TEST).is_file():
-        shown = [read_json(folder / TEST).get("samples", [])]
-    sources = [sample["source"] for sample in (shown or [[]])[-1]]
-    fitting = [source for source in sources if len(source) <= _MAX_EXAMPLE]
-    return sorted(fitting, key=lambda source: abs(len(source) - _EASY_TO_READ))
 
 
 def default_runs(root: Path) -> list[Path]:

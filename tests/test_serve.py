@@ -48,7 +48,7 @@ from const.token import EOS
 from tests.served import Scribe, ask, eventually, line_of, line_translator, served_run, serving, translator
 from tests.tiny import MODEL, TEXT, Outcome, language_run, lively, outcome, run, tagged_tokenizers, tokenizers
 from utils.config import TranslationConfig
-from utils.load import load_run
+from utils.load import examples, load_run
 from utils.run import CONFIG, WEIGHTS, create_run, find_run
 from utils.search.forced import attention_weights
 from utils.search.searcher import BeamSearch
@@ -1218,19 +1218,19 @@ def command(
 
 
 def test_examples_are_what_the_last_validation_showed_or_lines_of_the_test_text(tmp_path: Path) -> None:
-    assert serve.examples(tmp_path) == []
+    assert examples(tmp_path) == []
 
     def samples(*sources: str) -> list[dict[str, str]]:
         return [{"source": source} for source in sources]
 
     (tmp_path / "test.json").write_text(json.dumps({"samples": samples("寺" * 5, "寺" * 101, "寺" * 38, "寺" * 90)}))
-    assert serve.examples(tmp_path) == ["寺" * 38, "寺" * 5, "寺" * 90]
+    assert examples(tmp_path) == ["寺" * 38, "寺" * 5, "寺" * 90]
     records = [
         {"kind": "dev", "step": 1, "samples": samples("橋")},
         {"kind": "dev", "step": 2, "samples": samples("川")},
     ]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    assert serve.examples(tmp_path) == ["川"]
+    assert examples(tmp_path) == ["川"]
 
 
 def test_a_run_without_a_way_back_is_served_alone(tmp_path: Path) -> None:

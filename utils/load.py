@@ -32,7 +32,8 @@ from utils.config import (
 )
 from utils.dataset.labelled import LabelNames
 from utils.device import packing, pick_device, require_precision
-from utils.run import CONFIG, WEIGHTS, find_run, read_config
+from utils.file import read_json
+from utils.run import CONFIG, TEST, WEIGHTS, find_run, read_config
 from utils.search.constraint import Ensemble, Searchable
 from utils.search.searcher import BeamSearch, Sampling
 from utils.search.translator import Translator
@@ -235,3 +236,19 @@ def pretrained_shape(folder: Path, own: TransformerConfig | BertConfig, language
         raise ValueError(f"init_encoder={folder} reads {config.data.language}, but the texts to read are in {language}")
     free = {"dropout": own.dropout, "attention_dropout": own.attention_dropout, "fused": own.fused}
     return asdict(config.model) | free
+
+
+_MAX_EXAMPLE, _EASY_TO_READ = 100, 40  # characters; it is a button
+
+
+def examples(folder: Path) -> list[str]:
+    """Return sentences of the dev text that the last validation of a run showed; without a log, of the test text."""
+    from utils.training.report import LOG, read_log  # which translating need not wait for
+
+    records = read_log(folder / LOG) if (folder / LOG).is_file() else []
+    shown = [record["samples"] for _, record in records if record.get("samples")]
+    if not shown and (folder / TEST).is_file():
+        shown = [read_json(folder / TEST).get("samples", [])]
+    sources = [sample["source"] for sample in (shown or [[]])[-1]]
+    fitting = [source for source in sources if len(source) <= _MAX_EXAMPLE]
+    return sorted(fitting, key=lambda source: abs(len(source) - _EASY_TO_READ))
