@@ -10,7 +10,6 @@ import base64
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -26,6 +25,7 @@ from PIL import Image
 from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request, expect, sync_playwright
 
 from bench.serve import served
+from bench.web import chromium
 from config.search import Limits, SearchConfig
 from const.token import EOS
 from tests import tiny
@@ -43,13 +43,6 @@ from utils.training.report import Validation
 from utils.training.schedule import Progress
 from utils.visualize.attention import Pair, show_map, write_page
 from utils.visualize.explain import Watch, show_explanation
-
-
-def chromium() -> str | None:
-    """The browser of the system; Chromium without windows takes a third of the time."""
-    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-    return next(filter(None, map(shutil.which, names)), None)
-
 
 NO_CHROMIUM = "no Chromium on the path: apt-get install chromium-headless-shell (or chromium); see docs/development.md"
 if chromium() is None and not os.environ.get("CI"):  # there it must not be missing

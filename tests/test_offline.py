@@ -4,12 +4,9 @@ import json
 import os
 import re
 import shutil
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -18,12 +15,13 @@ import pytest
 import torch
 from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect, sync_playwright
 
+from bench.web import chromium, static
 from config.search import SearchConfig
 from const.path import PICKLES, ROOT
 from tests import tiny
 from tests.explained import explained
 from tests.samples import HOSTILE
-from tests.test_browser import PATIENCE_MS, chromium, launched
+from tests.test_browser import PATIENCE_MS, launched
 from tests.tiny import MODEL, TEXT
 from utils.command import content_policy, page_template
 from utils.export.graph import write_graphs
@@ -319,22 +317,6 @@ def site(
     folder = tmp_path_factory.mktemp("site")
     write_web({runs[0]: [SENTENCE], runs[1]: []}, folder, runtime)
     return folder
-
-
-@contextmanager
-def static(folder: Path) -> Iterator[str]:
-    """The address of a server of files, as anybody has one."""
-
-    class Handler(SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder)) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
+from bench.web import chromium
 from config.data import TokenizerConfig
 from const.path import ROOT
 from tests.samples import HOSTILE
-from tests.test_browser import chromium, launched
+from tests.test_browser import launched
 from tests.tiny import TEXT
 from utils.command import _scripts
 from utils.dataset.corpus import take
