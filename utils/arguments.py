@@ -180,8 +180,8 @@ def _other_search(saved: AnyConfig, config: AnyConfig) -> str:
         return ""
     before = asdict(saved.search)
     changed = {name: value for name, value in asdict(config.search).items() if value != before[name]}
-    said, which = ", ".join(as_options({f"search.{name}": changed[name] for name in changed})), "of test "
-    which = which if changed.keys() <= _OF_BEAMS else ""  # dev is translated greedily
+    said = ", ".join(as_options({f"search.{name}": value for name, value in changed.items()}))
+    which = "of test " if changed.keys() <= _OF_BEAMS else ""  # dev is translated greedily
     return f"Scores {which}do not compare with those from before: {said}" if changed else ""
 
 

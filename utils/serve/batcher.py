@@ -251,11 +251,9 @@ class Batcher(Generic[OptionsT, ResultT]):
         room, chars = self._limits.batch_texts // first.weight, self._limits.batch_chars // first.weight
         parts = []
         for job in (first, *others):
-            n, is_alike = (
-                min(room, bisect_right([*accumulate(map(len, job.rest))], chars)),
-                job.options == first.options,
-            )
-            if job is first or (is_alike and job.is_quick == first.is_quick and n == len(job.rest)):
+            n = min(room, bisect_right([*accumulate(map(len, job.rest))], chars))
+            is_alike = (job.options, job.is_quick) == (first.options, first.is_quick)
+            if job is first or (is_alike and n == len(job.rest)):
                 texts = job.rest[: max(1, n)]
                 room, chars = room - len(texts), chars - sum(map(len, texts))
                 job.n_begun += len(texts)
