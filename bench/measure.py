@@ -100,7 +100,7 @@ def precisions(asked: Sequence[Low] | None, candidates: Sequence[Low], d_model: 
     kept: list[str] = []
     for name in candidates:
         if name == "int8" and not multiplies_int8():
-            reason = "this processor does not add its products exactly"
+            reason = "this processor does not add its products exactly, or slowly"
         elif (speed := device_module.speedup(name, d_model, learning)) < WORTH_IT:
             reason = f"{speed:.2g} times as fast as fp32 here{', emulated' if speed < _EMULATED else ''}"
         else:

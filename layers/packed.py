@@ -5,6 +5,7 @@ that is not packed translates as well, only slower; so does a block that is not 
 """
 
 import copy
+import time
 from collections.abc import Callable
 from functools import cache
 from typing import Literal, TypeVar, cast
@@ -23,7 +24,7 @@ _ROWS = 64  # the number of rows of x that the layout is optimised for; others w
 _INT8 = 127  # the largest of integers of eight bits, and as far from zero as the smallest in use
 _INT8_MULTIPLE = 16  # inputs: for other numbers of them, torch's product of a few rows reads beyond the weight
 _INT8_SMALL = 2**19  # weights that a row is multiplied with in less time than it takes to round that row
-_INT8_ROWS = 8  # whose product with a weight of eight bits takes less time than in single precision
+_INT8_ROWS = 2  # whose product with a weight of eight bits takes less time than in single precision, without VNNI
 _FEW_ROWS = 32  # so many attend on a CPU in single precision in less time than oneDNN takes to begin in half
 _SMALL = 2**18  # multiplications in single precision that take less time than oneDNN takes to begin
 # of torch, but private: where a version lacks one, F.linear computes
@@ -121,8 +122,8 @@ class Int8Linear(PackedLinear):
 
     x is rounded like the weight, each row by itself, and integers are multiplied: in half the time of single precision.
     A single row is not rounded for a small weight, as that would take longer than the product. Where integers are not
-    multiplied exactly, a few rows see a rounded weight, which comes from memory in a quarter of the time, and more rows
-    are multiplied in `dtype`, as without this class.
+    multiplied exactly and fast, one or two rows see a rounded weight, which comes from memory in a quarter of the time,
+    and more rows are multiplied in `dtype`, as without this class.
     """
 
     def _lay_out(self, weight: Float[Tensor, "O I"]) -> None:
@@ -155,12 +156,27 @@ class Int8Linear(PackedLinear):
 
 @cache
 def multiplies_int8() -> bool:
-    """Return whether this CPU multiplies integers of eight bits, exactly.
+    """Return whether this CPU multiplies integers of eight bits exactly, and faster than numbers in single precision.
 
-    Without instructions for them (VNNI) oneDNN adds pairs of products in sixteen bits, which cannot hold the largest.
+    Without instructions for them (VNNI) oneDNN adds pairs of products in sixteen bits, which cannot hold the largest,
+    or torch multiplies in a plain loop: exactly, and forty times as slowly as in single precision.
     """
-    largest = torch.full((64, 64), _INT8, dtype=torch.int8)
-    return torch.backends.mkldnn.is_available() and bool((torch._int_mm(largest, largest) == 64 * _INT8**2).all())
+    n = 256
+    largest = torch.full((n, n), _INT8, dtype=torch.int8)
+    if not torch.backends.mkldnn.is_available() or not (torch._int_mm(largest, largest) == n * _INT8**2).all():
+        return False
+    in_fp32, in_int8 = (_seconds(product, x) for product, x in ((torch.mm, largest.float()), (torch._int_mm, largest)))
+    return in_int8 < in_fp32
+
+
+def _seconds(product: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> float:
+    """Return the least of three times that a thread takes to multiply x with itself, which others do not lengthen."""
+    times = []
+    for _ in range(3):
+        begin = time.thread_time()
+        product(x, x)
+        times.append(time.thread_time() - begin)
+    return min(times)
 
 
 class PackedDecoderBlock(DecoderBlock):
