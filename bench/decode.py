@@ -9,12 +9,24 @@ from pathlib import Path
 from typing import cast
 
 import ctranslate2
+import numpy as np
 import torch
 
-from bench.measure import benchmark_parser, in_own_process, in_rounds, precisions, publish
+from bench.measure import (
+    benchmark_parser,
+    forward_flops,
+    in_own_process,
+    in_rounds,
+    precisions,
+    product_peak,
+    publish,
+    reading_speed,
+)
 from bench.results import decode_table
+from config.model import TransformerConfig
 from config.training import InferencePrecision
 from models.stepwise import Recomputing
+from models.transformer import Transformer
 from utils.command import Parser, require_options_at_least, run_command
 from utils.dataset.corpus import prepare_to_score
 from utils.dataset.text import read_parallel
@@ -33,7 +45,10 @@ OURS, RECOMPUTING, CTRANSLATE2 = "miyako", "without caches", "CTranslate2"
 BATCH_SIZES = (32, 64, 128, 256)  # CTranslate2 is measured with its best, and its best number of threads
 LONGEST = 256  # tokens, if translations end by themselves
 PASSES = 4  # over the text; the first ones take memory from the system and compile kernels, and the fastest counts
-ONE_BY_ONE = 50  # sentences are enough if each is translated alone
+LONG_ENOUGH = 10  # seconds, after which no further pass begins
+FEW = 50  # sentences are enough if each is translated alone, or without caches
+_PEAK = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
+_BYTES = {"fp32": 4, "bf16": 2, "int8": 1}  # of a weight
 
 Decode = Callable[[list[list[int]]], list[list[int]]]  # ids of sources -> ids of translations
 
@@ -60,6 +75,11 @@ class Job:
     sources: list[list[int]]
     n_tokens: int  # to generate for each sentence; 0: until </s>
     threads: int
+
+    def translated_by(self, setting: Setting) -> list[list[int]]:
+        """Return the sources of a setting: some, at equal distances, if it is slow."""
+        is_slow = not setting.batched or setting.system == RECOMPUTING
+        return self.sources[:: -(-len(self.sources) // FEW)] if is_slow else self.sources
 
 
 @dataclass(frozen=True)
@@ -111,7 +131,8 @@ def decoders(setting: Setting, job: Job) -> Iterator[tuple[int | None, int, Deco
         )
         return [[ids[token] for token in translation.hypotheses[0]] for translation in translations]
 
-    for threads in {1, job.threads}:  # a second one may slow it down tenfold, if sentences are translated one by one
+    # a second one may slow it down tenfold, if sentences are translated one by one
+    for threads in {job.threads} if setting.batched else {1, job.threads}:
         model = ctranslate2.Translator(
             str(job.exported), device="cpu", compute_type=setting.precision, intra_threads=threads, inter_threads=1
         )
@@ -128,11 +149,14 @@ def measure(setting: Setting, job: Job) -> Measurement:
     """Translate everything with each batch size and number of threads, several times; the fastest counts."""
     torch.set_num_threads(job.threads)
     keep_freed_memory()
-    sources = job.sources if setting.batched else job.sources[:: -(-len(job.sources) // ONE_BY_ONE)]
-    measurements = []
+    sources = job.translated_by(setting)
+    measurements: list[Measurement] = []
     for batch, threads, decode in decoders(setting, job):
-        for _ in range(PASSES):
+        first = time.perf_counter()
+        for n_passes in range(PASSES):
             begin = time.perf_counter()
+            if n_passes and begin - first > LONG_ENOUGH:
+                break
             translations = decode(sources) if setting.batched else [decode([source])[0] for source in sources]
             seconds = time.perf_counter() - begin
             measurement = Measurement(
@@ -146,6 +170,32 @@ def measure(setting: Setting, job: Job) -> Measurement:
             )
             measurements.append(measurement)
     return fastest(measurements)
+
+
+class Limit:
+    """What this machine could do at most with the weights of a network, in a precision."""
+
+    def __init__(self, net: Transformer, config: TransformerConfig, precision: str) -> None:
+        self.config, self.vocab, size = config, net.output.out_features, _BYTES[precision]
+        self.flops = 1e9 * product_peak(_PEAK[precision])
+        self.once, self.each_step = (
+            size * sum(p.numel() for part in parts for p in part.parameters())
+            for parts in ((net.encoder,), (net.decoder, net.output))
+        )
+        self.bytes = 1e9 * reading_speed(self.each_step)
+
+    def sentences_per_s(self, measured: Measurement, sources: Sequence[Sequence[int]]) -> float:
+        """Return how many sentences a second it allows of those that a setting has translated.
+
+        In batches, its operations at the peak of matrix products. One by one, as long as reading the weights takes if
+        that is longer: those of the decoder and the output at each step, those of the encoder once.
+        """
+        src, tgt = (np.array([*map(len, ids)]) for ids in (sources, measured.translations))
+        flops = forward_flops(self.config, self.vocab, src, tgt + 1, measured.setting.beam).mean()
+        seconds = flops / self.flops
+        if not measured.setting.batched:
+            seconds = max(seconds, (self.once + self.each_step * (tgt.mean() + 1)) / self.bytes)
+        return float(1 / seconds)
 
 
 def all_settings(names: Sequence[str]) -> list[Setting]:
@@ -173,10 +223,11 @@ def summary(measurements: Sequence[Measurement], bleu: Callable[[Measurement], f
         if s.system == OURS:
             base = by_setting[replace(s, system=CTRANSLATE2, precision="float32")]
             figures[f"{s.precision}_{search}_x"] = measurement.sentences_per_s / base.sentences_per_s
-        if bleu and s.batched and s.system != RECOMPUTING:
-            figures[f"{s.system.lower()}_{s.precision}_{search}_bleu"] = bleu(measurement)
-        if bleu and s.batched and s.beam == 1:
-            name = s.precision if s.system == OURS else s.system.lower().replace(" ", "_")
+        if not bleu or not s.batched or s.system == RECOMPUTING:
+            continue
+        figures[f"{s.system.lower()}_{s.precision}_{search}_bleu"] = bleu(measurement)
+        if s.beam == 1:
+            name = s.precision if s.system == OURS else s.system.lower()
             figures[f"greedy_equal_{name}"] = sum(map(list.__eq__, ours, measurement.translations)) / len(ours)
     return figures
 
@@ -224,13 +275,20 @@ def main() -> None:
         names = precisions(arguments.precisions, ("bf16", "int8"), run.config.model.d_model, learning=False)
         rounds = in_rounds(all_settings(names), lambda setting: in_own_process(measure, setting, job), arguments.rounds)
     measurements = [fastest(measured) for measured in rounds.values()]
+    limits = {name: Limit(run.transformer, run.config.model, name) for name in names}
+
+    def row(measured: Measurement) -> dict[str, object]:
+        limit = limits[measured.setting.precision.replace("float", "fp")]
+        share = measured.sentences_per_s / limit.sentences_per_s(measured, job.translated_by(measured.setting))
+        return {k: v for k, v in asdict(measured).items() if k != "translations"} | {"of_the_limit": share}
+
     record = {
         "name": run.config.name,
         "sentences": len(sources),
         "source_tokens": round(sum(map(len, sources)) / len(sources), 1),
         "tokens": arguments.tokens,
         "machine": machine(torch.device("cpu")),
-        "measurements": [{k: v for k, v in asdict(m).items() if k != "translations"} for m in measurements],
+        "measurements": [*map(row, measurements)],
     }
     print(decode_table([record]))
     # with forced lengths, ours ends with </s> where theirs has one more token

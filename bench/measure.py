@@ -76,6 +76,7 @@ def in_rounds(settings: Sequence[S], measure: Callable[[S], T], rounds: int) -> 
 
 def product_peak(dtype: torch.dtype, device: torch.device = _CPU) -> float:
     """Return the GFLOP/s of matrix products, found in about a second at any speed: they grow until they take long."""
+    product = torch._int_mm if dtype == torch.int8 else torch.mm
     size, peak, seconds = 128, 0.0, 0.0
     while seconds < _LONG_ENOUGH and size < _LARGEST:
         size *= 2
@@ -83,11 +84,22 @@ def product_peak(dtype: torch.dtype, device: torch.device = _CPU) -> float:
         for _ in range(4):
             synchronize(device)
             begin = time.perf_counter()
-            torch.mm(a, a)
+            product(a, a)
             synchronize(device)
             seconds = time.perf_counter() - begin
             peak = max(peak, 2 * size**3 / seconds / 1e9)
     return peak
+
+
+def reading_speed(n_bytes: int) -> float:
+    """Return the GB/s at which weights of this size, in single precision, are multiplied with a vector."""
+    weight, x = torch.ones(n_bytes // 4 // 1024, 1024), torch.ones(1024)
+    times = []
+    for _ in range(20):
+        begin = time.perf_counter()
+        torch.mv(weight, x)
+        times.append(time.perf_counter() - begin)
+    return weight.nbytes / min(times) / 1e9
 
 
 def precisions(asked: Sequence[Low] | None, candidates: Sequence[Low], d_model: int, learning: bool) -> list[str]:
@@ -121,21 +133,28 @@ def publish(figures: Mapping[str, float | str], record: Mapping[str, object], fi
 def training_flops(
     config: TransformerConfig, tgt_vocab: int, src: NDArray[np.int64], tgt: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the operations of the forward and the backward pass for each pair, counted by hand from shapes.
+    """Return the operations of `forward_flops` and of the backward pass, which counts twice the forward pass."""
+    return 3 * forward_flops(config, tgt_vocab, src, tgt)
+
+
+def forward_flops(
+    config: TransformerConfig, tgt_vocab: int, src: NDArray[np.int64], tgt: NDArray[np.int64], beams: int = 1
+) -> NDArray[np.int64]:
+    """Return the operations of the forward pass, or of a cached search, for each pair, counted by hand from shapes.
 
     Only matrix products count, 2 per multiply-add, over real tokens: padding, dropout, norms and softmax are not useful
-    work. Attention counts as whole squares, causal or not (as in Chowdhery et al. 2022, appendix B), and the backward
-    pass counts twice the forward pass.
+    work. Attention counts as whole squares, causal or not (as in Chowdhery et al. 2022, appendix B).
 
     Args:
         src: number of tokens of each source, </s> included.
         tgt: number of tokens to predict in each target, </s> included.
+        beams: hypotheses of a search, which share keys and values of the source.
     """
     d = config.d_model
     block = 8 * d * d + 4 * d * config.d_ff  # a token through query, key, value, output and the feed-forward layer
     encoder = src * block + 4 * d * src * src  # QKᵀ and its product with V, over all heads
-    decoder = tgt * block + 4 * d * tgt * tgt
-    decoder += (
-        tgt + src
-    ) * 4 * d * d + 4 * d * tgt * src  # query and output of the target, key and value of the source
-    return 3 * (config.n_encoder_layers * encoder + config.n_decoder_layers * decoder + tgt * 2 * d * tgt_vocab)
+    decoder = tgt * (block + 4 * d * d) + 4 * d * tgt * (tgt + src)  # with query and output of the other attention
+    rest = config.n_decoder_layers * src * 4 * d * d  # key and value of the source
+    return (
+        config.n_encoder_layers * encoder + rest + beams * (config.n_decoder_layers * decoder + tgt * 2 * d * tgt_vocab)
+    )

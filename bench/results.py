@@ -115,20 +115,27 @@ def measured(benchmark: str) -> list[Result]:
 
 
 def decode_table(results: Iterable[Result]) -> str:
-    """Return a row for each search of bench.decode: sentences per second, and the ratio to CTranslate2."""
+    """Return a row for each search of bench.decode: sentences per second, ratio to CTranslate2, share of the limit."""
     rows = []
     for result in results:
         forced = f", {result['tokens']} tokens forced" if result["tokens"] else ""
         name = f"`{result['name']}`{forced}; {result['machine']}"
-        speeds = {tuple(row["setting"].values()): row["sentences_per_s"] for row in result["measurements"]}
-        for single, beam in sorted({(not batched, beam) for _, _, beam, batched in speeds}):
-            base = speeds["CTranslate2", "float32", beam, not single]
-            search = f"{'greedy' if beam == 1 else f'beam {beam}'}, {'one by one' if single else 'batched'}"
-            ours = [speeds.get((*system, beam, not single)) for system in OURS]
-            ratios = ["" if speed is None else f"{speed:.1f} ({speed / base:.2f} x)" for speed in ours]
-            rows.append(" | ".join([name, search, f"{base:.1f}", *ratios]))
+        measured = {tuple(row["setting"].values()): row for row in result["measurements"]}
+        for single, beam in sorted({(not batched, beam) for _, _, beam, batched in measured}):
+            base = measured["CTranslate2", "float32", beam, not single]["sentences_per_s"]
+            cells = [name, f"{'greedy' if beam == 1 else f'beam {beam}'}, {'one by one' if single else 'batched'}"]
+            for system in (("CTranslate2", "float32"), *OURS):
+                row = measured.get((*system, beam, not single))
+                cells.append("" if row is None else f"{row['sentences_per_s']:.1f} ({_compared(row, base)})")
+            rows.append(" | ".join(cells))
     systems = "CTranslate2 float32 | without caches | ours fp32 | ours bf16 | ours int8"
     return markdown(f"run, its test set; machine | search | {systems}", rows)
+
+
+def _compared(row: Result, base: float) -> str:
+    """Format the ratio to another speed, and the share of what the machine allows if it was measured."""
+    share = f", {row['of_the_limit']:.0%}" if "of_the_limit" in row else ""
+    return f"{row['sentences_per_s'] / base:.2f} x{share}"
 
 
 def train_table(results: Iterable[Result]) -> str:

@@ -208,8 +208,28 @@ def test_decoding_is_compared_with_like_settings() -> None:
     ]
     ratios = {"fp32_greedy_batched_x": 1.5, "bf16_greedy_batched_x": 3}
     assert decode.summary(measurements, None) == ratios
-    equal = {"greedy_equal_ctranslate2": 1.0, "greedy_equal_without_caches": 0.0, "greedy_equal_bf16": 0.5}
+    equal = {"greedy_equal_ctranslate2": 1.0, "greedy_equal_bf16": 0.5}
     assert ratios.items() | equal.items() <= decode.summary(measurements, lambda m: m.sentences_per_s).items()
+
+
+def test_one_by_one_the_limit_is_reading_the_weights_and_in_batches_the_operations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(decode, "product_peak", lambda _: 3e-9)  # 3 operations and 5 bytes a second
+    monkeypatch.setattr(decode, "reading_speed", lambda _: 5e-9)
+    net, src, ids = Transformer(CONFIG, VOCAB, VOCAB), [[4] * 5] * 2, [[4] * 6] * 2
+    limit = decode.Limit(net, CONFIG, "bf16")
+    batched, alone = (
+        decode.Measurement(decode.Setting(OURS, "bf16", 4, batched), None, 1, 1.0, 6.0, 1.0, ids)
+        for batched in (True, False)
+    )
+    of_greedy, of_beam = (measure.forward_flops(CONFIG, VOCAB, np.array([5]), np.array([7]), beams) for beams in (1, 4))
+    assert of_greedy * 3 < of_beam * 3 < of_greedy * 12  # the source is encoded once
+    assert limit.sentences_per_s(batched, src) == pytest.approx(3 / of_beam.item())
+    encoder, decoder = (sum(p.numel() for p in part.parameters()) for part in (net.encoder, net.decoder))
+    limit.flops = 1e9
+    read = 2 * (encoder + 7 * (decoder + net.output.weight.numel()))
+    assert limit.sentences_per_s(alone, src) == pytest.approx(5 / read)
 
 
 # training
