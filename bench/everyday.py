@@ -1,7 +1,7 @@
 """Texts of everyday life, Japanese and English, from archives: `python -m bench.everyday ARCHIVE ... --out FOLDER`.
 
-Lectures (Coursera), Tanaka in its usual case and spacing, and short sentences of KFTT, most of which have numbers or
-names on both sides; dev text is of lectures and Tanaka, test text Tanaka's.
+Lectures (Coursera), Tanaka in its usual case and spacing, phrases of our own, and short sentences of KFTT, most with
+numbers or names on both sides; dev text is of lectures and Tanaka, test text Tanaka's.
 """
 
 import re
@@ -12,9 +12,10 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
+from const.path import ROOT
 from utils.command import Parser, run_command
 from utils.dataset.protect import masked_pair
-from utils.dataset.text import Pair, ParallelFiles, write_pairs
+from utils.dataset.text import Pair, ParallelFiles, lines_of, write_pairs
 from utils.text.words import Words
 
 LANGUAGES = ("ja", "en")
@@ -22,6 +23,8 @@ _PARTS = {
     "lectures": "coursera/train", "lectures dev": "coursera/dev", "tanaka": "small_parallel_enja/train",
     "tanaka dev": "small_parallel_enja/dev", "tanaka test": "small_parallel_enja/test", "kftt": "orig/kyoto-train",
 }  # fmt: skip
+PHRASES = ROOT / "corpus/phrases.tsv"  # greetings and the like, which lectures and Tanaka hardly have
+_PHRASES_TIMES = 10  # that each of them is in the text: few as they are, they would not be learned
 _MIN_TIMES = 3  # that a word occurs within sentences, for its case to count
 _MOSTLY = 0.9  # share of them that are in one case
 _NAMES = (
@@ -95,7 +98,8 @@ def main() -> None:
     parts, draw = read(asked.archives), Random(1)
     usual = usual_words(parts["lectures"], parts["kftt"])
     tanaka = {name: [*plain(pairs, usual)] for name, pairs in parts.items() if name.startswith("tanaka")}
-    learned, kyoto = [*tanaka["tanaka"], *parts["lectures"]], parts["kftt"]
+    phrases = [(src, tgt) for src, tgt in (line.split("\t") for line in lines_of(PHRASES))]
+    learned, kyoto = [*tanaka["tanaka"], *parts["lectures"], *phrases * _PHRASES_TIMES], parts["kftt"]
     draw.shuffle(learned)
     draw.shuffle(kyoto)
     short = [pair for pair in kyoto if 8 < len(pair[0]) < 45]

@@ -28,6 +28,7 @@ from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor, nn
 
 import evaluate
+from bench.everyday import PHRASES
 from config.data import DataConfig
 from config.search import SearchConfig
 from const.path import EVERYDAY, FIGURE, PICKLES
@@ -1097,6 +1098,14 @@ def test_there_are_a_hundred_everyday_sentences_in_each_language() -> None:
     for language, sentences in SENTENCES.items():
         assert (len(sentences), len({*sentences})) == (100, 100)
         assert all(bool(re.search(f"[{KANA}]", sentence)) == (language == "ja") for sentence in sentences)
+
+
+def test_no_everyday_sentence_is_among_the_phrases_that_were_learned_from() -> None:
+    """The page is to show what was learned, not what was learned by heart."""
+    phrases = [line.split("\t") for line in PHRASES.read_text(encoding="utf-8").splitlines()]
+    for language, learned in zip(("ja", "en"), zip(*phrases, strict=True), strict=True):
+        assert len({*learned}) == len(learned) > 300
+        assert not {*SENTENCES[language]} & {*learned}
 
 
 def test_everyday_sentences_are_printed_with_their_translations_and_what_is_to_be_said(
