@@ -21,11 +21,11 @@ from utils.config import AnyConfig
 from utils.visualize.curve import drawing
 
 _WIDTH, _HALF, _GAP = 830, 75, 15  # of the picture, half a box, a line between two boxes
-_EMBEDDING, _ATTENTION, _FEED, _NORM, _LINEAR = "#fadfdf", "#fde4c0", "#d5e8f5", "#f6f4c6", "#dcebd5"
-_DARK, _GREY = "#333333", "#6b6b6b"
-_TEXT: dict[str, Any] = {"color": _DARK, "size": 8.5, "ha": "center", "va": "center_baseline", "zorder": 5}
-_MONO: dict[str, Any] = {"color": _GREY, "size": 7.2, "family": "DejaVu Sans Mono"}
-_LINE: dict[str, Any] = {"mutation_scale": 7, "lw": 0.9, "color": _DARK, "shrinkA": 0, "shrinkB": 0, "zorder": 2}
+EMBEDDING, ATTENTION, FEED, NORM, LINEAR = "#fadfdf", "#fde4c0", "#d5e8f5", "#f6f4c6", "#dcebd5"
+DARK, GREY = "#333333", "#6b6b6b"
+_TEXT: dict[str, Any] = {"color": DARK, "size": 8.5, "ha": "center", "va": "center_baseline", "zorder": 5}
+_MONO: dict[str, Any] = {"color": GREY, "size": 7.2, "family": ["DejaVu Sans Mono", "IPAexGothic"]}
+_LINE: dict[str, Any] = {"mutation_scale": 7, "lw": 0.9, "color": DARK, "shrinkA": 0, "shrinkB": 0, "zorder": 2}
 _FRAME: dict[str, Any] = {"boxstyle": "round,pad=0,rounding_size=5", "ec": "#b5b5b5", "lw": 0.8, "zorder": 0}
 
 
@@ -35,16 +35,13 @@ def n_parameters(net: nn.Module, name: str) -> int:
 
 
 @dataclass
-class _Sketch:
-    """Draws a network upwards: what comes next stands on (x, y)."""
+class Canvas:
+    """Draws text, lines and boxes."""
 
     axes: Any
-    net: Any
-    x: float = 0
-    y: float = 26
-    side: int = -1  # where residual paths run: -1 left, 1 right
 
     def text(self, x: float, y: float, text: str, **style: Any) -> None:
+        """Write something around (x, y)."""
         self.axes.text(x, y, text, **_TEXT | style)
 
     def mono(self, x: float, y: float, text: str, **style: Any) -> None:
@@ -52,12 +49,33 @@ class _Sketch:
         self.text(x, y, text, **_MONO | style)
 
     def line(self, *points: tuple[float, float], head: str = "-|>", **style: Any) -> None:
+        """Draw an arrow along these points, or a line."""
         self.axes.add_patch(FancyArrowPatch(path=Polyline(points), arrowstyle=head, **_LINE | style))
+
+    def rectangle(self, x: float, y: float, width: float, height: float, colour: str, **style: Any) -> None:
+        """Draw a box around (x, y)."""
+        corner = x - width / 2, y - height / 2
+        self.axes.add_patch(FancyBboxPatch(corner, width, height, fc=colour, **_FRAME | style))
+
+    def sum(self, x: float, y: float) -> None:
+        """Draw a plus in a circle."""
+        for marker, size in (("o", 10), ("+", 7)):
+            self.axes.plot(x, y, marker, mfc="white", mec=DARK, ms=size, mew=0.9, zorder=4)
+
+
+@dataclass
+class _Sketch(Canvas):
+    """Draws a network upwards: what comes next stands on (x, y)."""
+
+    net: Any
+    x: float = 0
+    y: float = 26
+    side: int = -1  # where residual paths run: -1 left, 1 right
 
     def tie(self, one: str, other: str, *points: tuple[float, float]) -> None:
         """Draw a dashed line between two parts if they share one matrix."""
         if self.net.get_submodule(one).weight is self.net.get_submodule(other).weight:
-            self.line(*points, head="-", color=_GREY, ls=(0, (4, 2.5)))
+            self.line(*points, head="-", color=GREY, ls=(0, (4, 2.5)))
 
     def up(self, shape: str = "", height: float = _GAP, head: str = "-|>") -> None:
         """Draw a line, and beside it the shape of what it carries."""
@@ -67,7 +85,7 @@ class _Sketch:
         self.y += height
 
     def frame(self, width: float, height: float, colour: str, **style: Any) -> None:
-        self.axes.add_patch(FancyBboxPatch((self.x - width / 2, self.y), width, height, fc=colour, **_FRAME | style))
+        self.rectangle(self.x, self.y + height / 2, width, height, colour, **style)
 
     def box(self, label: str, colour: str, name: str = "", note: str = "", width: float = 2 * _HALF) -> float:
         """Draw a box with the number of parameters of the part of this name; return the height of its middle."""
@@ -75,7 +93,7 @@ class _Sketch:
         note = "   ".join(filter(None, (note, name and (f"{n:,}" if n else "shared"))))
         height, dx, dy = (24, 16, 0) if label == "Norm" else (40, 0, 8) if note else (24, 0, 0)
         middle = self.y + height / 2
-        self.frame(width, height, colour, ec=_DARK, zorder=4)
+        self.frame(width, height, colour, ec=DARK, zorder=4)
         self.text(self.x - dx, middle + dy, label)
         self.mono(self.x + 1.4 * dx, middle - 1.1 * dy, note)
         self.y += height
@@ -85,14 +103,13 @@ class _Sketch:
         """Draw a line and a norm, unless there is none."""
         if n_parameters(self.net, name):
             self.up()
-            self.box("Norm", _NORM, name)
+            self.box("Norm", NORM, name)
 
     def plus(self, height: float = _GAP) -> float:
         """Draw a line and a sum; return the height of the sum's middle."""
         self.up(height=height)
         self.y += 14
-        for marker, size in (("o", 10), ("+", 7)):
-            self.axes.plot(self.x, self.y - 7, marker, mfc="white", mec=_DARK, ms=size, mew=0.9, zorder=4)
+        self.sum(self.x, self.y - 7)
         return self.y - 7
 
     def enter(self, ids: str, shape: str, *box: Any) -> float:
@@ -111,7 +128,7 @@ class _Sketch:
         if not isinstance(self.net.get_submodule(name), NoPositionalEncoding):
             learned, end, x = n_parameters(self.net, name) > 0, self.plus(24), self.x - 60 * self.side
             table = replace(self, x=x, y=end - (20 if learned else 12))
-            table.box("Positions" if learned else "Sinusoid", _EMBEDDING, name if learned else "", width=80)
+            table.box("Positions" if learned else "Sinusoid", EMBEDDING, name if learned else "", width=80)
             self.line((x, end), (self.x - 7 * self.side, end))
             self.up(head="-")
         self.up(shape, 24, head="-")
@@ -120,9 +137,9 @@ class _Sketch:
         """Draw the first block of a stack, and how many there are; return the heights of its parts."""
         blocks, bottom, heights = self.net.get_submodule(name), self.y, dict[str, float]()
         for around, part, label, colour in (
-            ("around_self", "self_attention", f"{mask} self-attention".strip().capitalize(), _ATTENTION),
-            ("around_cross", "cross_attention", "Cross-attention", _ATTENTION),
-            ("around_feed", "feed_forward", "Feed-forward", _FEED),
+            ("around_self", "self_attention", f"{mask} self-attention".strip().capitalize(), ATTENTION),
+            ("around_cross", "cross_attention", "Cross-attention", ATTENTION),
+            ("around_feed", "feed_forward", "Feed-forward", FEED),
         ):
             if hasattr(blocks[0], part):
                 residual, rotary = getattr(blocks[0], around), getattr(getattr(blocks[0], part), "rotary", None)
@@ -148,7 +165,7 @@ class _Sketch:
     def output(self, shape: str, embedding: str, height: float) -> None:
         """Draw the projection to logits; the embedding that it may share its matrix with has this height."""
         self.up(f"{shape} D", 24)
-        middle = self.box(f"Linear, V = {self.net.output.out_features:,}", _LINEAR, "output")
+        middle = self.box(f"Linear, V = {self.net.output.out_features:,}", LINEAR, "output")
         edge, way = self.x + _HALF, self.x + 168
         self.leave(f"{shape} V", "logits of the next token")
         self.tie(embedding, "output", (edge, height), (way, height), (way, middle), (edge, middle))
@@ -157,8 +174,8 @@ class _Sketch:
         """Draw the inside of an attention, with its formula from the bottom up."""
         part, left, right = self.net.get_submodule(name), self.x - 111, self.x + 111
         query, both = replace(self, x=self.x - 78), replace(self, x=self.x + 39)
-        query.enter("x", "B T D", "$W_Q$", _LINEAR, f"{name}.query", "", 66)
-        both.enter(memory, "B S D", "$W_K$, $W_V$", _LINEAR, f"{name}.key_value", "", 144)
+        query.enter("x", "B T D", "$W_Q$", LINEAR, f"{name}.query", "", 66)
+        both.enter(memory, "B S D", "$W_K$, $W_V$", LINEAR, f"{name}.key_value", "", 144)
         bottom, key = both.y, replace(both, x=self.x)
         for column, shape in ((query, "B H T K"), (key, "B H S K")):
             column.up(shape, 40)
@@ -169,17 +186,17 @@ class _Sketch:
         bias = [("+ relative positions", f"{name}.score_bias")] if part.score_bias is not None else []
         scaled = getattr(part.attention, "explicit", part.attention).scaled
         for label, bias_name in (("$QK^T$", ""), *bias, ("÷ √K, mask, softmax" if scaled else "mask, softmax", "")):
-            scores.box(label, _ATTENTION, bias_name, width=144)
+            scores.box(label, ATTENTION, bias_name, width=144)
             scores.up("B H T S", 24)
         self.line((self.x + 78, bottom), (self.x + 78, scores.y))
         scores.x = self.x
-        scores.box("weights · V", _ATTENTION, width=222)
+        scores.box("weights · V", ATTENTION, width=222)
         self.text(left, scores.y + 15, f"× {part.n_heads} heads", ha="left")
         scores.up("B H T K", 44)
         for shift in (8, 4, 0):  # a sheet for each head
             sheet = replace(self, x=self.x + shift, y=bottom + 8 + shift)
             sheet.frame(242, scores.y - bottom - 20, "white", zorder=-shift)
-        scores.box("$W_O$", _LINEAR, f"{name}.output", width=222)
+        scores.box("$W_O$", LINEAR, f"{name}.output", width=222)
         scores.up("B T D", 20)
         self.text(left, scores.y + 26, "Multi-head attention", size=10, ha="left")
         self.mono(right, scores.y + 26, f"{n_parameters(self.net, name):,}", size=8, ha="right")
@@ -189,7 +206,7 @@ def _transformer(start: _Sketch) -> None:
     source, target = replace(start, x=164), replace(start, x=380, side=1)
     for column, ids, side, shape in ((source, "source", "src", "B S"), (target, "target", "tgt", "B T")):
         scaled = " × √D" if start.net.config.scale_embedding else ""
-        low = column.enter(ids, shape, f"Embedding{scaled}", _EMBEDDING, f"{side}_embedding")
+        low = column.enter(ids, shape, f"Embedding{scaled}", EMBEDDING, f"{side}_embedding")
         column.positions(f"{side}_positions", f"{shape} D")
     edge = target.x - _HALF
     start.tie("src_embedding", "tgt_embedding", (source.x + _HALF, low), (edge, low))
@@ -207,9 +224,9 @@ def _transformer(start: _Sketch) -> None:
 def _bert(start: _Sketch) -> None:
     words, places, body = (replace(start, x=x) for x in (225, 605, 415))
     scaled = " × √D" if start.net.config.scale_embedding else ""
-    low = words.enter("token", "B L", f"Embedding{scaled}", _EMBEDDING, "bert.embedding")
-    places.enter("position", "L", "Position", _EMBEDDING, "bert.positions")
-    body.enter("number of the sentence", "B L", "Segment", _EMBEDDING, "bert.segment_embedding")
+    low = words.enter("token", "B L", f"Embedding{scaled}", EMBEDDING, "bert.embedding")
+    places.enter("position", "L", "Position", EMBEDDING, "bert.positions")
+    body.enter("number of the sentence", "B L", "Segment", EMBEDDING, "bert.segment_embedding")
     end = body.plus(24)
     for column, edge in ((words, body.x - 7), (places, body.x + 7)):
         column.line((column.x, column.y), (column.x, end), (edge, end))
@@ -220,22 +237,22 @@ def _bert(start: _Sketch) -> None:
     for head, shape in ((hidden, "B L D"), (pair, "B D, first position")):
         head.line((body.x, body.y), (body.x, body.y + 10), (head.x, body.y + 10), (head.x, head.y))
         head.mono(head.x + 6, head.y - 15, shape, ha="left")
-    hidden.box("Linear", _LINEAR, "head.dense", start.net.config.activation)
+    hidden.box("Linear", LINEAR, "head.dense", start.net.config.activation)
     hidden.norm("head.norm")
     hidden.up()
-    middle = hidden.box(f"Linear, V = {start.net.head.output.out_features:,}", _LINEAR, "head.output", "bias")
+    middle = hidden.box(f"Linear, V = {start.net.head.output.out_features:,}", LINEAR, "head.output", "bias")
     edge, way = words.x - _HALF, words.x - 100
     start.tie("bert.embedding", "head.output", (edge, low), (way, low), (way, middle), (hidden.x - _HALF, middle))
-    pair.box("Linear", _LINEAR, "pooler.dense", "tanh")
+    pair.box("Linear", LINEAR, "pooler.dense", "tanh")
     pair.up()
-    pair.box("Linear", _LINEAR, "next_sentence")
+    pair.box("Linear", LINEAR, "next_sentence")
     hidden.leave("B L V", "logits of the hidden tokens")
     pair.leave("B 2", "is it the next sentence?")
 
 
 def _transformer_xl(start: _Sketch) -> None:
     body = replace(start, x=275, side=1)
-    low = body.enter("segment", "B T", "Embedding × √D", _EMBEDDING, "embedding")
+    low = body.enter("segment", "B T", "Embedding × √D", EMBEDDING, "embedding")
     body.up("B T D", 24, head="-")
     heights = body.stack("blocks", "masked")
     body.output("B T", "embedding", low)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -23,6 +24,7 @@ from config.search import SearchConfig
 from config.training import OptimizerConfig
 from const.path import FIGURE, PICKLES, PRESET
 from const.token import BOS, BOS_ID, EOS, EOS_ID, PAD, PAD_ID, SPECIAL_TOKENS, UNK_ID
+from docs import diagrams
 from docs.architecture import draw_architecture
 from layers.encoder_block import EncoderBlock
 from layers.feed_forward import ACTIVATION, FeedForward
@@ -509,18 +511,28 @@ def draw_preset(name: str, picture: Path) -> None:
 
 DRAWN: dict[str, Callable[[Path], None]] = {
     "architecture": lambda picture: draw_preset("kftt_ja_en", picture),
+    "architecture_paper": lambda picture: draw_preset("tanaka_en_ja_words", picture),
     "architecture_bert": lambda picture: draw_preset("bert_ja", picture),
     "architecture_transformer_xl": lambda picture: draw_preset("transformer_xl_en", picture),
+    "byte_pairs": diagrams.draw_merges,
     "embedding": draw_embedding,
     "scaling": draw_scaling,
+    "heads": diagrams.draw_split,
+    "self_attention": diagrams.draw_self_attention,
+    "unrolled": diagrams.draw_unrolled,
     "masks": draw_masks,
     "positions": lambda picture: draw_positions({"sinusoid": sinusoid(100, 64)}, picture),
     "activations": draw_activations,
     "norms": draw_norms,
+    "norm_order": diagrams.draw_norm_order,
     "norm_place": draw_norm_place,
+    "teacher_forcing": diagrams.draw_teacher_forcing,
+    "dropout": diagrams.draw_dropout,
     "learning_rates": draw_learning_rates,
     "label_smoothing": draw_label_smoothing,
+    "beam": diagrams.draw_beam,
     "length_penalty": draw_length_penalty,
+    "cache": diagrams.draw_cache,
     "bert_masking": draw_masking,
     "bootstrap": draw_bootstrap,
     "memory_mask": draw_memory_mask,
@@ -532,7 +544,7 @@ FROM_RUNS: dict[str, tuple[str, str, Callable[[Path, Path], None]]] = {
     "multi30k_heads": ("multi30k_de_en_words", WEIGHTS, draw_last_heads),
     "bert_layers": ("bert_ja", WEIGHTS, draw_meanings),
 }
-# pictures drawn by other commands, which need a run
+# pictures drawn by other commands, which need a run; with NAME.ja.png they have Japanese labels
 ELSEWHERE = {
     "vocabulary": "python -m docs.vocabulary",
     "demo_attention": "make demo leaves it in its run, as attention.png",
@@ -552,6 +564,15 @@ ELSEWHERE = {
 }
 
 
+def draw_in_both_languages(draw: Callable[[Path], None], picture: Path) -> None:
+    """Draw a picture, and again as NAME.ja.png if it has labels that differ in Japanese."""
+    japanese = picture.with_suffix(".ja.png")
+    for file in (picture, japanese):
+        draw(file)
+    if japanese.read_bytes() == picture.read_bytes():
+        japanese.unlink()
+
+
 def main() -> None:
     """Draw every picture that can be drawn, and print for each of the rest the command that makes it."""
     parser = Parser(
@@ -562,11 +583,11 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=FIGURE, help="folder to write to (default: figure/)")
     folder = parser.parse_args().folder
     for name, draw in DRAWN.items():
-        draw(folder / f"{name}.png")
+        draw_in_both_languages(draw, folder / f"{name}.png")
         print(f"drawn: {name}.png", flush=True)
     for name, (preset, file, draw_from) in FROM_RUNS.items():
         if files := sorted(PICKLES.glob(f"{preset}-*/{file}"), key=lambda path: path.stat().st_mtime):
-            draw_from(files[-1], folder / f"{name}.png")
+            draw_in_both_languages(partial(draw_from, files[-1]), folder / f"{name}.png")
             print(f"drawn: {name}.png, from {files[-1].parent.name}", flush=True)
         else:
             print(f"left out: {name}.png, which needs a run of it: python train.py --config {preset}")

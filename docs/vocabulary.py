@@ -107,7 +107,8 @@ def main() -> None:
         "English": costs(read_lines(train.tgt)[::STRIDE], read_lines(test.tgt), "en"),
     }
     write_json(FIGURE / "vocabulary.json", found)  # each Cost as a list
-    draw_costs(found, FIGURE / "vocabulary.png")
+    for name in ("vocabulary.png", "vocabulary.ja.png"):
+        draw_costs(found, FIGURE / name)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from utils.file import atomic_file
 from utils.run import distinct_names, titles
 from utils.training.report import LOG, SCORES, Observer, Validation, read_log
 from utils.training.schedule import Progress
+from utils.visualize.japanese import translate_labels
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only where a picture is drawn
     from matplotlib.axes import Axes
@@ -29,7 +30,8 @@ def drawing(
 ) -> Iterator["Figure"]:
     """Yield a figure, which is saved as PNG if the block ends without an error; equal data give equal files.
 
-    Fonts and sizes are independent of earlier pictures, and have glyphs for Japanese and for SentencePiece's ▁.
+    Its labels are in Japanese if the file is called NAME.ja.png. Fonts and sizes are independent of earlier pictures,
+    and have glyphs for Japanese and for SentencePiece's ▁.
 
     Args:
         layout: constrained: Matplotlib places axes and labels; None: the block does.
@@ -44,6 +46,8 @@ def drawing(
         figure = plt.figure(figsize=inches, layout=layout)
         try:
             yield figure
+            if picture.suffixes[-2:-1] == [".ja"]:
+                translate_labels(figure)
             with atomic_file(picture) as draft:
                 figure.savefig(draft, format="png", dpi=dpi)
         finally:
