@@ -654,15 +654,25 @@ def test_hostile_texts_stay_texts(explained: Explained, learned: Explained, open
     expect(page.locator("#reference")).to_have_text(HOSTILE)
 
 
+def locale_of(picture: Path) -> str:
+    """That of what a picture is called."""
+    return "ja-JP" if picture.suffixes == [".ja", ".png"] else "en-GB"
+
+
+def make_small(picture: Path) -> None:
+    """256 colours: a third of the size."""
+    Image.open(picture).quantize().save(picture, optimize=True)
+
+
 def draw_explanation(explanation: Path, picture: Path) -> None:
     """Photograph the sections of attention and of the layers' guesses."""
     with sync_playwright() as playwright, launched(playwright) as browser:
-        page = browser.new_page(viewport={"width": 860, "height": 600}, locale="en-GB")
+        page = browser.new_page(viewport={"width": 860, "height": 600}, locale=locale_of(picture))
         page.goto(explanation.resolve().as_uri())
         others = "#telling, main > :not(section), section:not(:nth-of-type(3), :nth-of-type(4))"
         page.add_style_tag(content=f"{others} {{ display: none; }} body {{ padding: 0 1rem 1rem; margin-top: -2rem; }}")
         page.locator("body").screenshot(path=picture)
-    Image.open(picture).quantize().save(picture, optimize=True)  # 256 colours: a third of the size
+    make_small(picture)
 
 
 def draw_page() -> None:
@@ -672,14 +682,15 @@ def draw_page() -> None:
         return
     if len(sys.argv) != 4:
         raise ValueError("give a run, a sentence and a file: python -m tests.test_browser RUN SENTENCE FILE")
-    own = served(find_run(Path(sys.argv[1])))
+    own, picture = served(find_run(Path(sys.argv[1]))), Path(sys.argv[3])
     with own as (url, _), sync_playwright() as playwright, launched(playwright) as browser:
-        page = browser.new_page(viewport={"width": 1000, "height": 600}, locale="en-GB")
+        page = browser.new_page(viewport={"width": 1000, "height": 600}, locale=locale_of(picture))
         page.goto(url)
         page.get_by_role("textbox").fill(sys.argv[2])
         page.locator("#into > *").nth(1).hover()
         page.wait_for_timeout(500)  # of animation
-        page.screenshot(path=sys.argv[3], full_page=True)
+        page.screenshot(path=picture, full_page=True)
+    make_small(picture)
 
 
 if __name__ == "__main__":

@@ -349,7 +349,7 @@ def skeleton(text: str) -> dict[str, list[str]]:
         "code": [block.body for block in blocks(text) if block.language == "python"],
         "what it prints": [block.body for block in blocks(text) if block.language == "text" and block.follows],
         "formulas": sorted(re.sub(r"\\text{[^}]*}|[\s,]|\\q?quad", "", formula) for formula in formulas),
-        "pictures": sorted(PurePosixPath(picture).name for picture in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)),
+        "pictures": sorted(re.findall(r"!\[[^\]]+\]\([^)]*?(\w+)(?:\.ja)?\.png\)", text)),
         "decimals": sorted(set(re.findall(r"\d+\.\d+", prose(text)))),
     }
 
@@ -359,6 +359,13 @@ def test_both_languages_have_the_same_code_pictures_and_figures_and_link_to_each
     assert skeleton(text_of(page)) == skeleton(text_of(ENGLISH[page]))
     for here, there in ((page, ENGLISH[page]), (ENGLISH[page], page)):
         assert f"]({posixpath.relpath(there, PurePosixPath(here).parent)})" in text_of(here)
+
+
+@pytest.mark.parametrize("page", ENGLISH)
+def test_japanese_pages_show_pictures_with_japanese_labels_where_there_are_any(page: str) -> None:
+    for shown, here in ((page, ".ja.png"), (ENGLISH[page], ".png")):
+        for name, suffix in re.findall(r"\]\([./]*figure/(\w+)((?:\.\w+)?\.png)\)", text_of(shown)):
+            assert suffix == here or not (FIGURE / f"{name}.ja.png").exists(), name
 
 
 def japanese(names: str) -> list[str]:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 from torch import nn
 
@@ -50,6 +51,7 @@ from utils.training.schedule import Progress
 from utils.visualize.attention import Pair, draw_attention, draw_cross_attention, show_attention, show_map
 from utils.visualize.curve import CurvePicture, draw_runs, sheet
 from utils.visualize.explain import Watch, easy_to_follow, show_explanation
+from utils.visualize.japanese import LABELS, in_japanese
 
 CPU = torch.device("cpu")
 # U+2028 stands inside sentences of real corpora, and is no end of a line
@@ -108,6 +110,27 @@ def test_a_picture_is_a_png_without_a_warning(name: str, tmp_path: Path) -> None
     with Image.open(tmp_path / "new" / "picture.png") as image:
         assert image.format == "PNG"
         assert len(image.convert("RGB").getcolors(1 << 24) or []) > 10
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in DRAWINGS]
+)
+def test_a_picture_that_is_called_so_has_its_labels_in_japanese(
+    name: str, tmp_path: Path, figure: Callable[[], Figure]
+) -> None:
+    DRAWINGS[name](tmp_path / "picture.ja.png")
+    figure().canvas.draw()  # which names the ticks
+    for label in {text.get_text() for text in figure().findobj(Text)}:
+        assert not re.search(r"[a-z]{2,} [a-z]{2,}", label), label
+        assert label not in LABELS
+
+
+def test_a_label_keeps_its_numbers() -> None:
+    for label, ours in LABELS.items():
+        assert label.count("#") == ours.count("#")
+    assert in_japanese("14,892,480 parameters") == "パラメーター数 14,892,480"
+    assert in_japanese("encoder, layer 6, head 1") == "エンコーダー、層 6、ヘッド 1"
+    assert in_japanese("peak_lr 0.001, warmup_steps 1000") == "peak_lr 0.001, warmup_steps 1000"
 
 
 def test_equal_data_give_equal_bytes_whatever_the_readers_own_settings(
@@ -554,7 +577,7 @@ def test_curves_of_the_guide_are_those_of_their_formulas() -> None:
 
 @pytest.mark.parametrize("name", [*DRAWN, *FROM_RUNS, *ELSEWHERE])
 def test_the_pictures_in_the_repository_are_modest_and_shown(name: str) -> None:
-    picture = FIGURE / f"{name}.png"
-    assert picture.stat().st_size < 150_000
-    pages = [*ROOT.glob("README*.md"), *(ROOT / "docs").glob("*.md")]
-    assert any(f"figure/{name}.png" in page.read_text(encoding="utf-8") for page in pages)
+    pages = [*ROOT.glob("README*.md"), *(ROOT / "docs").rglob("*.md")]
+    for picture in (FIGURE / f"{name}.png", *FIGURE.glob(f"{name}.ja.png")):
+        assert picture.stat().st_size < 150_000
+        assert any(f"figure/{picture.name})" in page.read_text(encoding="utf-8") for page in pages)
