@@ -555,7 +555,8 @@ ELSEWHERE = {
     "--picture figure/multi30k_de_en_words_curve.png",
     "explain": "python translate.py 京都は日本の古い都である。 --run pickles/kftt_ja_en --explain page.html "
     "&& python -m tests.test_browser page.html figure/explain.png",
-    "page": "python -m tests.test_browser pickles/kftt_ja_en 金閣寺は1397年に足利義満が建てた寺である。 figure/page.png",
+    "page": "python -m tests.test_browser pickles/kftt_ja_en 金閣寺は1397年に足利義満が建てた寺である。 "
+    "figure/page.png",
     "length": "python evaluate.py compare REFERENCES figure/results/multi30k_de_en_rnn_1.txt "
     "figure/results/multi30k_de_en_1.txt --tgt-lang en --pre-tokenized --sources SOURCES --picture figure/length.png",
     "pairs": "python evaluate.py pairs demo_positions demo_no_positions --picture figure/pairs.png",

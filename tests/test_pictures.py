@@ -92,7 +92,7 @@ DRAWINGS: dict[str, Callable[[Path], None]] = DRAWN | {
     "curves": lambda picture: draw_runs([logged(picture.parent / f"{i}", i / 20).parent for i in range(4)], picture),
     "cross-attention": lambda picture: draw_cross_attention(WIDE.weights["cross"][:1], *WIDE[:2], picture),
     "attention": lambda picture: draw_attention(WIDE, picture),
-    "heads": lambda picture: draw_head_importance(HEADS, "京都, dev", picture),
+    "head importance": lambda picture: draw_head_importance(HEADS, "京都, dev", picture),
     "beam width": lambda picture: draw_beam_width(TRIALS, "KFTT dev", picture),
 }
 

@@ -96,7 +96,7 @@ LABELS = {  # a # stands for a number; what is not here, such as the name of a s
     "weight of the column's token for the row's\n(above each map: mean entropy of its rows, in nats)": (
         "列のトークンの重み（行ごと）\n（各図の上: 行のエントロピーの平均、nat）"
     ),
-    "rise of the loss without it\n(nats per target token)": "そのヘッドなしでの損失の増加\n（訳文の 1 トークンあたりの nat）",
+    "rise of the loss without it\n(nats per target token)": "ヘッドなしでの損失の増加\n（1 トークンあたりの nat）",
     "entropy (nats)": "エントロピー（nat）",
     "state": "状態",
     "attention\nof one step": "1 ステップの\nアテンション",
