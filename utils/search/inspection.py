@@ -1,7 +1,5 @@
 """What models make of a translator's texts: probabilities, alternatives and alignments, of its own or given ones."""
 
-import math
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -14,7 +12,7 @@ import numpy as np
 
 from const.token import EOS, UNK_ID
 from utils.search.searcher import Ids, NetworkSearch
-from utils.search.translation import Piece, Translation
+from utils.search.translation import Piece, Translation, perplexity
 from utils.search.translator import Translator
 
 if TYPE_CHECKING:  # with torch, which takes seconds to import, as inspecting with CTranslate2 need not
@@ -76,12 +74,6 @@ def _letters(parts: Iterable[str]) -> list[tuple[int, str]]:
     """Return the letters of each part behind its number: without spaces, width and case, accents by themselves."""
     folded = [normalize("NFKD", part.replace("▁", "")).casefold() for part in parts]
     return [(i, letter) for i, letters in enumerate(folded) for letter in letters if not letter.isspace()]
-
-
-def perplexity(log_prob: float, n_tokens: int) -> float:
-    """Return exp of the mean negative log-probability of tokens: 1 where there are none; inf beyond all numbers."""
-    mean = -log_prob / max(1, n_tokens)
-    return math.inf if mean > math.log(sys.float_info.max) else math.exp(mean)
 
 
 class Score(NamedTuple):

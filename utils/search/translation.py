@@ -1,5 +1,6 @@
 """What is known of a translated text: the pieces that it was translated in, their candidates, and remarks on it."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -7,6 +8,14 @@ from utils.text.language import has_words
 from utils.text.protected import Masked, Span
 
 SEARCHED_AGAIN, CUT = "searched again", "cut"  # what is done with loops
+
+
+def perplexity(log_prob: float, n_tokens: int) -> float:
+    """Return exp of the mean negative log-probability of tokens: 1 where there are none; finite, however bad they are.
+
+    JSON has no infinity.
+    """
+    return math.exp(min(700.0, -log_prob / max(1, n_tokens)))
 
 
 class Candidate(NamedTuple):

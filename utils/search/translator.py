@@ -1,6 +1,5 @@
 """From texts to translations: split, batch by length, search, choose, join, in the order of the input."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from const.token import UNK_ID
 from utils.search.expected_chrf import by_expected_chrf
 from utils.search.glossary import Glossary
 from utils.search.searcher import BeamSearch, Request, Sampling, Searcher, within_budget
-from utils.search.translation import CUT, SEARCHED_AGAIN, Candidate, Piece, Translation
+from utils.search.translation import CUT, SEARCHED_AGAIN, Candidate, Piece, Translation, perplexity
 from utils.text import loop
 from utils.text.capitals import is_in_capitals, usual_case
 from utils.text.language import SCRIPTS, UNSPACED, has_words
@@ -204,20 +203,20 @@ class Translator:
         """Join the translated pieces of a text; what has no ids stays as it is."""
         pieces = [piece if piece.ids else piece._replace(candidates=_unchanged(piece.source)) for piece in pieces]
         unread = [zip(piece.ids, self.source_tokens(piece), strict=True) for piece in pieces if UNK_ID in piece.ids]
-        perplexity = self._perplexity([piece.best for piece in pieces if piece.ids])
+        of_all = self._perplexity([piece.best for piece in pieces if piece.ids])
         covered = [self.glossary.coverage(piece.source, piece.best.ids) for piece in pieces] if self.glossary else []
         return Translation(
             _joined(pieces) if pieces else _unchanged(""),
             pieces,
             [token for tokens in unread for i, token in tokens if i == UNK_ID],
-            perplexity,
-            0 < self.search.max_perplexity < perplexity,
+            of_all,
+            0 < self.search.max_perplexity < of_all,
             [*chain(*covered)],
         )
 
     def _perplexity(self, candidates: Sequence[Candidate]) -> float:
         n_tokens = sum(len(candidate.tokens) + 1 for candidate in candidates)
-        return math.exp(min(700.0, -sum(map(self._log_prob, candidates)) / max(1, n_tokens)))
+        return perplexity(sum(map(self._log_prob, candidates)), n_tokens)
 
     def _log_prob(self, candidate: Candidate) -> float:
         return self.search.log_prob(candidate.score, len(candidate.tokens) + 1)

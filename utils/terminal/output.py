@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from utils.command import aligned
-from utils.search.inspection import Inspector, Position, Score, perplexity
-from utils.search.translation import Candidate, Translation
+from utils.search.inspection import Inspector, Position, Score
+from utils.search.translation import Candidate, Translation, perplexity
 from utils.terminal.catalog import Catalog
 from utils.terminal.option import Options
 from utils.terminal.subtitles import Subtitles
