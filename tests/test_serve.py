@@ -72,6 +72,7 @@ LONGEST = 200
 LIMITS = Limits(max_chars=LONGEST, max_texts=8, queue_texts=8, batch_texts=4, timeout_s=60)
 JA_EN = {"source": "ja", "target": "en"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
+AIOHTTP = {"content-type": "application/octet-stream"}
 CURL = {"content-type": f"{FORM['content-type']}; x"}
 LONG = "\U0001f600" * LONGEST  # twelve bytes per character, as JSON and as a form
 
@@ -415,7 +416,8 @@ def test_texts_lists_and_lines_keep_their_shape(scribe: Scribe) -> None:
         ({"json": {"q": "寺、川", **JA_EN, "api_key": "x", "alternatives": "0"}}, "川、寺"),
         ({"data": {"q": ["寺a", "川b"], **JA_EN}}, ["a寺", "b川"]),
         ({"data": {"q": LONG, **JA_EN}}, LONG),
-        ({"params": {"q": "寺、川", **JA_EN}}, "川、寺"),  # as deep-translator and quart-libretranslate ask
+        ({"params": {"q": "寺、川", **JA_EN}}, "川、寺"),  # as deep-translator asks
+        ({"params": {"q": "寺、川", **JA_EN}, "headers": AIOHTTP}, "川、寺"),  # as quart-libretranslate does
         ({"params": {"q": "寺", **JA_EN}, "json": {"q": "寺、川"}}, "川、寺"),  # the body goes before the query
         ({"json": {"q": "寺、川", "source": "JA", "target": "en-US", "format": None, "alternatives": None}}, "川、寺"),
         ({"data": {"q": "寺、川", **JA_EN, "format": "", "alternatives": ""}}, "川、寺"),

@@ -91,8 +91,6 @@ async def read(request: Request, model: type[ModelT]) -> ModelT:
     Clients send null or nothing for what they leave to the server; the body goes before the query.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type not in (_JSON, _URLENCODED, _MULTIPART, ""):
-        raise HTTPException(415, f"{media_type} cannot be read: send {_JSON}, or a form")
     part = "form" if media_type in (_MULTIPART, _URLENCODED) else "JSON"
     try:
         async with asyncio.timeout(_READING_S):
@@ -101,6 +99,8 @@ async def read(request: Request, model: type[ModelT]) -> ModelT:
                     given = _fields(form.multi_items())
             else:
                 body = await request.body()
+                if body and media_type not in (_JSON, _URLENCODED, ""):  # aiohttp names a type for a body of nothing
+                    raise HTTPException(415, f"{media_type} cannot be read: send {_JSON}, or a form")
                 # not by request.form(), which takes the UTF-8 of `curl -d` for Latin-1
                 body = body.removeprefix(codecs.BOM_UTF8)
                 is_form = media_type == _URLENCODED or not body
