@@ -74,8 +74,8 @@ def id_of_each(tokenizer: Tokenizer) -> dict[str, int]:
 _PIECES, _WORDS = ".model", ".json"  # suffixes of files
 _APOSTROPHE = re.compile("(?<=[A-Za-z])’(?=[A-Za-z])")
 _WORD = re.compile("▁?[^▁]+|▁")  # pieces have a ▁ only at their beginning
-# Of KFTT's 77 million these take 51 s of a core (EPYC 25/17), and 8,000 pieces from them split its dev and test text into
-# no more tokens than those from three times as many, which take three times as long and 25 bytes of memory each.
+# Of KFTT's 77 million these take 51 s of a core (EPYC 25/17), and 8,000 pieces from them split its dev and test text
+# into no more tokens than those from three times as many, which take three times as long and 25 bytes of memory each.
 _MAX_TRAINING_CHARACTERS = 10_000_000
 _LONGEST = 4096  # characters of a line; SentencePiece leaves out what is longer
 _PART = re.compile(rf"(?s).{{1,{_LONGEST}}}(?=\s|\Z)|.{{1,{_LONGEST}}}")  # a line, or parts of a longer one
