@@ -5,16 +5,22 @@ import shlex
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from config.bound import BoundError
 from config.data import primary_language
 from config.reader import texts_of
 from config.search import Limits
+from config.training import Device, InferencePrecision
 from const.path import PICKLES
 from utils.command import Parser, needing_group, option_of, run_command
+from utils.export import EXPORTED
 from utils.run import SHIPPED, find_run, source_log_prob, translators
 from utils.terminal.option import add_model_options
+
+if TYPE_CHECKING:
+    from utils.serve.service import ServedRun
 
 # How many shapes oneDNN keeps kernels for. Requests of all lengths have thousands: with its own limits a server of a
 # small model grows to two gigabytes, at most 5 % faster than one that stays at seven hundred megabytes.
@@ -75,31 +81,45 @@ def main() -> None:
     with needing_group("serve"):
         from utils.serve.api import create_app
         from utils.serve.server import Server, address, bind
-        from utils.serve.service import ServedRun, translate_lines
-    from utils.device import pick_device
-    from utils.load import build_translator, examples, load_run
 
     with bind(arguments.host, arguments.port) as bound:  # before loading the models, which takes longer
-        served = []
-        for folder in folders:
-            run = load_run(folder, pick_device(arguments.device), plain=True)
-            translator = build_translator([run], precision=arguments.precision)
-            served.append(
-                ServedRun(
-                    name=folder.resolve().name,
-                    src_lang=primary_language(run.config.data.src_lang),  # one code for each language
-                    tgt_lang=primary_language(run.config.data.tgt_lang),
-                    beam=run.config.search.beam_size,
-                    translate=partial(translate_lines, translator, run.model),
-                    log_prob=source_log_prob(folder),
-                    examples=examples(folder),
-                    tags=run.tokenizers.text_tags,
-                )
-            )
+        served = [load_served(folder, arguments.device, arguments.precision) for folder in folders]
         names = ", ".join(f"{run.name} ({run.direction})" for run in served)
         ready = f"{address(bound)} serves {names}; Ctrl-C quits"
         app = create_app(served, limits, arguments.cors, arguments.api_key)
         Server(app, lambda: print(ready, flush=True)).serve_until_told(bound)
+
+
+def load_served(folder: Path, device: Device, precision: InferencePrecision) -> "ServedRun":
+    """Load a run to serve it, or what was exported from one for CTranslate2, which needs no torch."""
+    from utils.serve.service import ServedRun, translate_lines
+
+    texts: list[str] = []
+    if (folder / EXPORTED).is_file():
+        from utils.export.engine import TranslatorSettings, load_exported
+
+        settings = TranslatorSettings.load(folder)
+        languages, search = (settings.src_lang, settings.tgt_lang), settings.search
+        inspector = load_exported(folder, device, precision=precision, plain=True)
+    else:
+        from utils.device import pick_device
+        from utils.load import build_translator, examples, load_run
+        from utils.search.inspection import Inspector
+
+        run = load_run(folder, pick_device(device), plain=True)
+        languages, search, texts = run.config.data.languages, run.config.search, examples(folder)
+        inspector = Inspector(build_translator([run], precision=precision), [run.model])
+    src_lang, tgt_lang = map(primary_language, languages)  # one code for each language
+    return ServedRun(
+        name=folder.resolve().name,
+        src_lang=src_lang,
+        tgt_lang=tgt_lang,
+        beam=search.beam_size,
+        translate=partial(translate_lines, inspector),
+        log_prob=source_log_prob(folder),
+        examples=texts,
+        tags=inspector.translator.tokenizers.text_tags,
+    )
 
 
 def is_origin(text: str) -> bool:

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from config.search import Limits, SearchConfig
 from const.token import EOS
 from tests.tiny import MODEL, lively, tokenizers
-from utils.search.inspection import SpanLinks
+from utils.search.inspection import Inspector, SpanLinks
 from utils.search.searcher import BeamSearch
 from utils.search.translation import Candidate, Piece, Translation
 from utils.search.translator import Translator
@@ -40,7 +40,8 @@ def translator(back: bool = False, beam: int = 2) -> Translator:
 
 def line_translator(back: bool = False) -> Callable[..., list[Line]]:
     own = translator(back)
-    return partial(translate_lines, own, lively(MODEL, len(own.tokenizers.src), len(own.tokenizers.tgt)))
+    model = lively(MODEL, len(own.tokenizers.src), len(own.tokenizers.tgt))
+    return partial(translate_lines, Inspector(own, [model]))
 
 
 def served_run(name: str = "tiny", back: bool = False) -> ServedRun:

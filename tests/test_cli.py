@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from unittest.mock import Mock, call
 
+import httpx
 import pytest
 from PIL import Image
 
@@ -298,11 +300,16 @@ SLOW = ["torch", "matplotlib", "jaxtyping", "safetensors", "sacrebleu", "optuna"
 SLOW += ["tokenizers", "jinja2", "pooch", "tensorboard", "starlette", "uvicorn", "prometheus_client"]
 
 
-def without(packages: list[str], line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command that ends at once if it imports one of these packages; others are put in their place."""
+def hiding(packages: list[str], folder: Path) -> dict[str, str]:
+    """Return an environment in which a process ends at once if it imports one of these: others are in their place."""
     for package in packages:
         (folder / f"{package}.py").write_text(f"raise SystemExit('{package} was imported')")
-    command, environment = [sys.executable, *shlex.split(line)], os.environ | {"PYTHONPATH": str(folder)}
+    return os.environ | {"PYTHONPATH": str(folder)}
+
+
+def without(packages: list[str], line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command that ends at once if it imports one of these packages."""
+    command, environment = [sys.executable, *shlex.split(line)], hiding(packages, folder)
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -323,6 +330,26 @@ def test_what_was_exported_translates_without_torch(given: str, runs: dict[str, 
     assert process.returncode == 0
     assert re.fullmatch(r"(line 1: the model repeated itself again and again: .*\n)?", process.stderr)
     assert process.stdout.strip()
+
+
+def test_what_was_exported_is_served_with_the_packages_of_its_groups_alone(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    export.export(runs["TRANSLATOR"], "ctranslate2", tmp_path / "exported")
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["poetry"]["group"]
+    listed = {name.replace("-", "_") for group in ("engine", "serve") for name in groups[group]["dependencies"]}
+    environment = hiding([package for package in SLOW if package not in {*listed, "starlette"}], tmp_path)
+    command = [sys.executable, "serve.py", "--port", "0", "--run", str(tmp_path / "exported")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().partition(" ")[0]
+        answer = httpx.post(f"{url}/translate", json={"q": "寺", "source": "ja", "target": "en"}, timeout=60)
+        shown = httpx.post(f"{url}/api/translate", json={"text": "寺", "attention": True}, timeout=60)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(60) == 0
+    assert answer.json()["translatedText"]
+    assert shown.status_code == 200
 
 
 # what all commands share: exit statuses, one-line errors, option names, durations

@@ -53,6 +53,7 @@ from utils.evaluation.metric import (
 from utils.file import read_json
 from utils.load import load_run
 from utils.run import SHIPPED, run_reading
+from utils.search.inspection import Inspector
 from utils.serve.api import create_app
 from utils.serve.service import ServedRun, translate_lines
 from utils.text.tokenizer import SentencePieceTokenizer, every_token
@@ -419,7 +420,8 @@ def test_tags_come_out_as_the_page_on_serving_says(page: str) -> None:
     asked, answer = re.findall(r"^curl (.+)\n```\n\n```json\n(.+)\n```$", text_of(page), re.M)[0]
     fields = dict(word.split("=", 1) for word in shlex.split(asked) if "=" in word)
     run = load_run(PICKLES / "kftt_ja_en", torch.device("cpu"))
-    served = ServedRun("a", "ja", "en", 4, partial(translate_lines, run.translator(precision="fp32"), run.model))
+    inspector = Inspector(run.translator(precision="fp32"), [run.model])
+    served = ServedRun("a", "ja", "en", 4, partial(translate_lines, inspector))
     assert ask(create_app([served], Limits()), lambda client: client.post("/translate", data=fields)).text == answer
 
 

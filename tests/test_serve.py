@@ -51,6 +51,7 @@ from utils.config import TranslationConfig
 from utils.load import examples, load_run
 from utils.run import CONFIG, WEIGHTS, create_run, find_run
 from utils.search.forced import attention_weights
+from utils.search.inspection import Inspector
 from utils.search.searcher import BeamSearch
 from utils.search.translation import Translation
 from utils.serve import api, server, service
@@ -607,7 +608,8 @@ def test_texts_have_the_tag_that_they_are_given_and_others_are_refused(scribe: S
     pair = tagged_tokenizers()
     model = lively(MODEL, len(pair.src), len(pair.tgt))
     searcher = BeamSearch(model, torch.device("cpu"))
-    own = partial(translate_lines, replace(translator(), searcher=searcher, tokenizers=pair), model)
+    inspector = Inspector(replace(translator(), searcher=searcher, tokenizers=pair), [model])
+    own = partial(translate_lines, inspector)
     read = {tag: own([TEXT.src[3]], Options(tag=tag))[0].source_tokens[0] for tag in (None, "law", "bt", "", None)}
     text = read[""][1:]
     assert read == {None: read["law"], "law": ["<2en>", "<law>", *text], "bt": ["<2en>", "<bt>", *text], "": read[""]}

@@ -182,12 +182,14 @@ def test_the_image_has_all_that_the_server_may_import_and_listens_where_the_page
     kept = set(re.findall(r"^!(.+)", ignored, re.M))
     (listed,) = re.findall(r"^COPY (\w.*) \./$", dockerfile, re.M)
     below = {name for name, level in FLOORS.items() if level < FLOORS["serve"]}
-    assert kept == {*below, "serve.py", *listed.split(), *(f"pickles/{name}" for name in SHIPPED)}
+    assert kept == {*below, "serve.py", "export.py", *listed.split(), *(f"pickles/{name}" for name in SHIPPED)}
     assert all((ROOT / name).exists() for name in kept)
-    (entry,) = re.findall(r"^ENTRYPOINT (.+)", dockerfile, re.M)
+    (entry,), (more,) = (re.findall(f"^{word} (.+)", dockerfile, re.M) for word in ("ENTRYPOINT", "CMD"))
     _, name, *options = json.loads(entry)
-    arguments = parser_of(name).parse_args(options)
+    arguments = parser_of(name).parse_args([*options, *json.loads(more)])
     assert (name, arguments.host) == ("serve.py", "0.0.0.0")
+    assert {Path(run).name for run in arguments.run} == {*SHIPPED}
+    assert {*SHIPPED} == {*re.search("for run in (.+); do", dockerfile)[1].split()}  # type: ignore[index]
     ports = re.findall(r"^EXPOSE (\d+)|127\.0\.0\.1:(\d+)/health", dockerfile, re.M)
     ports += re.findall(r"-p 127\.0\.0\.1:(\d+):(\d+)", page)
     assert {port for pair in ports for port in pair if port} == {str(arguments.port)}

@@ -221,7 +221,8 @@ class Inspector:
         return mean_log_probs(self.models, sources, targets)
 
     def _links(self, sources: Ids, targets: Ids) -> "list[Links]":
+        if not self.models:
+            return [[] for _ in sources]
         from utils.search.forced import align
 
-        n_tags = len(self.translator.tokenizers.tags)
-        return align(self.models, sources, targets, n_tags) if self.models else [[] for _ in sources]
+        return align(self.models, sources, targets, len(self.translator.tokenizers.tags))

@@ -6,26 +6,25 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
 from config.data import primary_language
-from config.search import Limits
+from config.search import Hypothesis, Limits, SearchConfig
 from const.token import EOS
-from models.translation_model import TranslationModel
 from utils.run import reading_best
-from utils.search.constraint import Interruptible
-from utils.search.forced import mean_cross_attention
 from utils.search.inspection import Inspector, SpanLinks
 from utils.search.markup import Markup
-from utils.search.searcher import BeamSearch
+from utils.search.searcher import BeamSearch, Request, Searcher
 from utils.search.translation import Translation
-from utils.search.translator import Translator
 from utils.serve.batcher import Batcher, Step, Turns
 from utils.serve.server import Metrics
 from utils.terminal.output import SourceText
 from utils.text.language import Detected, detect
+
+if TYPE_CHECKING:
+    from models.translation_model import TranslationModel
 
 AUTO = "auto"  # in place of a language code: any language
 MAX_BEAM = 16
@@ -60,40 +59,62 @@ class Line(NamedTuple):
     links: SpanLinks = ()  # between the line and its best translation
 
 
+@dataclass(frozen=True)
+class _InTurn:
+    """A searcher that calls a function before each batch: an exception of that ends the search."""
+
+    searcher: Searcher
+    step: Step
+
+    @property
+    def tokens_per_batch(self) -> int:
+        return self.searcher.tokens_per_batch
+
+    def __call__(self, requests: Sequence[Request], config: SearchConfig, n_best: int | None) -> list[list[Hypothesis]]:
+        self.step()
+        return self.searcher(requests, config, n_best)
+
+
 def translate_lines(
-    translator: Translator,
-    model: TranslationModel,
-    lines: Sequence[str],
-    options: Options,
-    step: Step = lambda: None,
+    inspector: Inspector, lines: Sequence[str], options: Options, step: Step = lambda: None
 ) -> list[Line]:
     """Translate lines, all with the same options.
 
     Args:
-        translator: of the run, with its own settings.
-        model: its model in single precision, not shared with the translator.
-        step: called before each step of the search, which an exception ends.
+        inspector: of the run, with its own settings, and of its model in single precision, not shared with the
+            translator. What was exported has none, and no attention or links.
+        lines: texts without line breaks.
+        options: of the search, and what else to return.
+        step: called before each step of the search, or each batch of what was exported; an exception ends it.
     """
-    searcher = cast(BeamSearch, translator.searcher)
-    translator = replace(translator, searcher=replace(searcher, model=Interruptible(searcher.model, step)))
-    search, tokenizers = translator.search, translator.tokenizers
+    translator = inspector.translator
+    search, tokenizers, searcher = translator.search, translator.tokenizers, translator.searcher
     search = replace(search, beam_size=options.beam or max(search.beam_size, options.n_best))
     tokenizers = tokenizers if options.tag is None else tokenizers.with_tag(options.tag)
-    translator = replace(translator, search=search, tokenizers=tokenizers)
+    if isinstance(searcher, BeamSearch):
+        from utils.search.constraint import Interruptible  # with torch, which what was exported goes without
+
+        searcher = replace(searcher, model=Interruptible(searcher.model, step))
+    else:
+        searcher = _InTurn(searcher, step)
+    translator = replace(translator, searcher=searcher, search=search, tokenizers=tokenizers)
     translations, tokens = translator.translate(lines, n_best=options.n_best), translator.source_tokens
     step()
-    links = Inspector(translator, [model]).span_links(lines, translations) if options.links else [()] * len(lines)
+    inspector = replace(inspector, translator=translator)
+    links = inspector.span_links(lines, translations) if options.links else [()] * len(lines)
     translated = [
         Line(translation, [[*tokens(piece), EOS] for piece in translation.pieces], [[] for _ in translation.pieces], of)
         for translation, of in zip(translations, links, strict=True)
     ]
     step()
-    if options.attention and model.config.has_cross_attention:
-        _add_attention(translated, model)
+    if options.attention and inspector.models and inspector.models[0].config.has_cross_attention:
+        _add_attention(translated, inspector.models)
     return translated
 
 
-def _add_attention(lines: Sequence[Line], model: TranslationModel) -> None:
+def _add_attention(lines: Sequence[Line], models: "Sequence[TranslationModel]") -> None:
+    from utils.search.forced import mean_cross_attention
+
     weights, sources, targets, n_weights = [], [], [], 0
     for line in lines:
         for piece, of_piece in zip(line.translation.pieces, line.attention, strict=True):
@@ -104,7 +125,7 @@ def _add_attention(lines: Sequence[Line], model: TranslationModel) -> None:
                     weights.append(of_piece)
                     sources.append(piece.ids)
                     targets.append(candidate.ids)
-    for of_piece, matrix in zip(weights, mean_cross_attention([model], sources, targets), strict=True):
+    for of_piece, matrix in zip(weights, mean_cross_attention(models, sources, targets), strict=True):
         of_piece.append([[round(weight, _WEIGHT_DIGITS) for weight in row] for row in matrix.tolist()])
 
 
