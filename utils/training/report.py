@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -138,27 +139,13 @@ class Decoration(Observer):
         def begin() -> None:
             self._observer = make()
 
-        self._attempt(begin)
+        attempt(name, begin)
+        for event in ("on_update", "on_step", "on_validation", "close"):
+            setattr(self, event, partial(self._pass_on, event))
 
-    def _attempt(self, act: Callable[[], None]) -> None:
-        if not attempt(self._name, act):
+    def _pass_on(self, event: str, *what: object) -> None:
+        if not attempt(self._name, lambda: getattr(self._observer, event)(*what)):
             self._observer = Observer()
-
-    def on_update(self) -> None:
-        """Pass it on."""
-        self._attempt(self._observer.on_update)
-
-    def on_step(self, progress: Progress, report: StepReport) -> None:
-        """Pass it on."""
-        self._attempt(lambda: self._observer.on_step(progress, report))
-
-    def on_validation(self, progress: Progress, validation: Validation) -> None:
-        """Pass it on."""
-        self._attempt(lambda: self._observer.on_validation(progress, validation))
-
-    def close(self) -> None:
-        """Pass it on."""
-        self._attempt(self._observer.close)
 
 
 @dataclass
