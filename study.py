@@ -19,7 +19,7 @@ def build_parser() -> Parser:
     """Build the parser of all options."""
     parser = Parser(
         prog="study.py",
-        usage="python study.py STUDY.yaml [--trials N] [--best FILE] [--report] [--json FILE] [--folder FOLDER]",
+        usage="python study.py STUDY.yaml [--trials N] [--best FILE] [--report] [--folder FOLDER]",
         description="Run the many trainings of a study file. A file with a space is searched for better settings than "
         "a preset's with Optuna; hopeless trainings are given up early. In a file with switches and seeds, a base and "
         "its alternatives are trained with every seed, and differences are claimed beyond what seeds do. All choices "
@@ -50,7 +50,6 @@ Exit status: 0 on success, 2 after a mistake or failed trainings, 130 after Ctrl
         "long as a trial did unless --training.max_steps or --training.max_epochs is given",
     )
     parser.add_argument("--report", action="store_true", help="only report the results so far, without training")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="at the end of a search, write all trials as JSON")
     parser.add_argument(
         "--folder",
         type=Path,
@@ -85,7 +84,7 @@ def main() -> None:
     """Read the study file, train what is missing, and report."""
     arguments = build_parser().parse_args()
     require_options_at_least(arguments, trials=1)
-    require_outputs({"--best": arguments.best, "--json": arguments.json})
+    require_outputs({"--best": arguments.best})
     config = load(arguments.study)
     from utils.experiment.ablation import AblationConfig
     from utils.experiment.trial import stop_as_by_ctrl_c
@@ -100,7 +99,7 @@ def main() -> None:
 
 def search(config: "StudyConfig", arguments: Namespace) -> None:
     """Search until there are enough trials, and report the best."""
-    from utils.experiment.study import Study, draw, summary, write_best, write_trials
+    from utils.experiment.study import Study, draw, summary, write_best
 
     study = Study(config)
     study.search(0 if arguments.report else arguments.trials)
@@ -110,8 +109,6 @@ def search(config: "StudyConfig", arguments: Namespace) -> None:
     if arguments.best is not None:
         write_best(study, arguments.best)
         print(f"its settings: {arguments.best}, for python train.py --config {arguments.best}")
-    if arguments.json is not None:
-        write_trials(study, arguments.json)
 
 
 def ablate(config: "AblationConfig", arguments: Namespace) -> None:
@@ -119,9 +116,8 @@ def ablate(config: "AblationConfig", arguments: Namespace) -> None:
     from utils.experiment.ablation import Ablation, write_page
     from utils.provenance import own_commit, portable
 
-    for option in ("best", "json"):
-        if arguments[option] is not None:
-            raise ValueError(f"--{option} is for a file with a space: the results of an ablation are files of JSON")
+    if arguments.best is not None:
+        raise ValueError(f"--best {arguments.best} is for a file with a space: in one with switches nothing is chosen")
     own_commit()  # of the code as it is now: it may change while this trains
     ablation = Ablation(config, arguments.folder / "ablation" / config.name)
     if not arguments.report:

@@ -32,7 +32,7 @@ from utils.arguments import as_text
 from utils.command import aligned, print_above_bars
 from utils.config import find_settings
 from utils.experiment.trial import POLL, TrainingProcess, TrialConfig, mistakes_in, training_process
-from utils.file import BusyError, atomic_file, locked, write_json
+from utils.file import BusyError, atomic_file, locked
 from utils.training.checkpoint import ABSENT, changed_settings, flat
 from utils.training.report import SCORES
 
@@ -325,13 +325,6 @@ def write_best(study: Study, path: Path) -> None:
     if not (best := study.ranked()):
         raise ValueError(f"no trial of {study.config.name} is complete yet: resume it")
     replace(study.config.settings(best[0].params), name=f"{study.config.name}-best").save(path)
-
-
-def write_trials(study: Study, path: Path) -> None:
-    """Write all trials as Optuna has them."""
-    fields = ("number", "value", "params", "user_attrs", "intermediate_values")
-    trials = [{"state": trial.state.name} | {name: getattr(trial, name) for name in fields} for trial in study.trials()]
-    write_json(path, trials)
 
 
 def draw(study: Study) -> list[Path]:
