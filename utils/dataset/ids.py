@@ -188,7 +188,8 @@ def _encoded(tokenizers: TokenizerPair, sampling: Sampling | None, block: Block)
     side, number, lines = block
     if sampling is None:
         return side, tokenizers[side].encode(lines)
-    return side, tokenizers[side].sample(lines, sampling.rate, sampling.block_seed(number, side))
+    of_pieces: Any = tokenizers[side]  # words are not sampled: TokenizerConfig refuses it
+    return side, of_pieces.sample(lines, sampling.rate, sampling.block_seed(number, side))
 
 
 def _retagged(

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from threading import Thread
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, Protocol
 
 import sentencepiece
 
@@ -39,9 +39,6 @@ class Tokenizer(Protocol):
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without <s> and </s>; unknown characters are read in a form that is known."""
-
-    def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
-        """Return ids of each text, segmented at random as a function of the arguments (`TokenizerConfig.sampling`)."""
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each sequence; <pad>, <s> and </s> are left out."""
@@ -202,7 +199,7 @@ class SentencePieceTokenizer:
         return [piece for i, piece in enumerate(every_token(self)) if i > EOS_ID and self._processor.is_control(i)]
 
     def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
-        """Return ids of each text, segmented at random as in utils/text/sampling.py."""
+        """Return ids of each text, segmented at random as a function of the arguments (`TokenizerConfig.sampling`)."""
         draw, sampler = random.Random(seed).random, self._sampler(rate)
         sampled = []
         for text in self._processor.normalize(self._known(texts)):
@@ -295,10 +292,6 @@ class WordTokenizer:
             [self._ids.get(word, UNK_ID) for word in known_form(text, self._characters).split()]
             for text in (map(str.lower, texts) if self._lowercase else texts)
         ]
-
-    def sample(self, texts: Sequence[str], rate: float, seed: int) -> NoReturn:  # noqa: ARG002 (the protocol has it)
-        """Refuse to sample: words are not split into pieces."""
-        raise ValueError(f"tokenizer.sampling={rate} splits words into pieces, kind=word keeps them whole: set it to 0")
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Join the words by spaces."""

@@ -139,10 +139,6 @@ class PlainText:
         """Return the ids of each plain text."""
         return self._tokenizer.encode([*map(self._words.split, texts)])
 
-    def sample(self, texts: Sequence[str], rate: float, seed: int) -> list[list[int]]:
-        """Return ids of each plain text, segmented at random."""
-        return self._tokenizer.sample([*map(self._words.split, texts)], rate, seed)
-
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Return the plain text of each sequence."""
         return [*map(self._words.join, self._tokenizer.decode(ids))]
