@@ -90,7 +90,6 @@ class Transformer(TranslationModel):
         self.tie(c.tie)
         if c.bert is not None:  # initialised as a BERT is; its vocabulary has one more token at the end, [MASK]
             self.bert = Bert(replace(c.bert, fused=c.fused), src_vocab + 1)
-            self.register_load_state_dict_pre_hook(_name_bert)  # type: ignore[no-untyped-call]  # of torch
 
     def _positions(self) -> nn.Module:
         if self.config.positions in ("rotary", "none"):
@@ -165,9 +164,3 @@ class Transformer(TranslationModel):
             slices.append(F.pad(memory, (0, 0, 0, src.size(1) - longest)))
             begin = end
         return torch.cat(slices)
-
-
-def _name_bert(_net: nn.Module, state: dict[str, Tensor], prefix: str, *_rest: object) -> None:
-    """Give the weights of a BERT their name, where an earlier version called it the source's embedding."""
-    for name in [name for name in state if name.startswith(f"{prefix}src_embedding.")]:
-        state[name.replace("src_embedding", "bert", 1)] = state.pop(name)

@@ -45,12 +45,12 @@ from utils.search.forced import token_log_probs
 from utils.task.task import Task, init_from, prepare, settle_precision
 from utils.task.translation import TranslationTask, what_next
 from utils.text.tokenizer import every_token, id_of_each, load_tokenizers, train_tokenizers
-from utils.training.checkpoint import CheckpointStore, average, read_weights, write_weights
+from utils.training.checkpoint import CheckpointStore, read_weights
 from utils.training.distributed import Processes
 from utils.training.loss import TranslationObjective
 from utils.training.optimizer import Optimizer
 from utils.training.report import read_log
-from utils.training.schedule import Rank, learning_rate
+from utils.training.schedule import learning_rate
 
 CPU = torch.device("cpu")
 
@@ -662,20 +662,3 @@ def test_a_classifier_and_a_translator_begin_with_the_bert_and_its_vocabulary(ho
     assert config.model.bert is not None
     assert config.model.bert.architecture() == pretrained.config.model.architecture()
     assert len(translator.translator().translate(TEXT.src[:2])) == 2
-
-
-def test_weights_from_before_the_bert_of_a_translator_had_its_name_are_read_and_averaged(
-    home: Path, tmp_path: Path
-) -> None:
-    """An earlier version called it the source's embedding."""
-    translator = load_run(run(home, "translator"), CPU)
-    new = translator.model.state_dict()
-    old = {name.replace("bert.", "src_embedding.", 1): tensor for name, tensor in new.items()}
-    assert "src_embedding.embedding.weight" in old
-    paths = [tmp_path / "old", tmp_path / "new"]
-    for path, state in zip(paths, (old, new), strict=True):
-        write_weights(state, path, Rank(0.0))
-    for state_dict in (old, average(paths, print)[0]):
-        net = Transformer(translator.config.model, *map(len, translator.tokenizers))
-        net.load_state_dict(state_dict)
-        same_weights(net, translator.model)

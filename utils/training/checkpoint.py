@@ -172,7 +172,6 @@ class CheckpointStore:
 _CHECKSUM, _SCORE, _LOSS, _SCORING, _AVERAGED = "sha256", "score", "loss", "scoring", "averaged"
 _SCALE = ".int8_scale"  # beside a matrix of 8-bit integers: what to multiply each of its rows by
 _INT8 = 127  # the largest of these integers, as far from zero as the smallest
-_OLD_BERT = re.compile(r"^src_embedding\.(?!weight$)")  # of a translator; a table of embeddings has its weight alone
 _UNREADABLE = (SafetensorError, OSError, RuntimeError, ValueError, LookupError, TypeError)  # as safetensors says it
 
 
@@ -229,8 +228,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     scales = {name: tensors.pop(name) for name in [*tensors] if name.endswith(_SCALE)}
     for name, scale in scales.items():
         tensors[name.removesuffix(_SCALE)] = tensors[name.removesuffix(_SCALE)] * scale
-    tensors |= {name: tensors[kept] for name, kept in facts.items() if kept in tensors}
-    return {_OLD_BERT.sub("bert.", name): tensor for name, tensor in tensors.items()}
+    return tensors | {name: tensors[kept] for name, kept in facts.items() if kept in tensors}
 
 
 def read_rank(path: Path, scoring: str | None = None) -> Rank:
