@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import Browser, Error, Page, sync_playwright
@@ -20,10 +21,12 @@ from tests.tiny import TEXT
 from utils.command import _scripts
 from utils.dataset.corpus import take
 from utils.export.web import javascript, text_rules
+from utils.search.beam import _Banks
+from utils.search.glossary import Glossary
 from utils.text import loop
 from utils.text.capitals import is_in_capitals, usual_case
 from utils.text.form import known_characters, known_form
-from utils.text.language import has_words
+from utils.text.language import detect, has_words
 from utils.text.protected import LEARNED, STAND_INS, WORDS, lost, masked, shown, spans, written
 from utils.text.sentence import split_long, split_sentences
 from utils.text.structure import split_cells
@@ -68,7 +71,7 @@ TRAINED = {
 def page(browser: Browser) -> Page:
     """A page with the scripts and their rules; what repeats itself three times is a loop."""
     page, rules = browser.new_page(), text_rules()
-    page.add_script_tag(content="\n".join(_scripts(ROOT / "utils/web/tokenizer.js").values()))
+    page.add_script_tag(content="\n".join(_scripts(ROOT / "utils/web/translator.js").values()))
     page.evaluate("rules => setRules(rules)", rules | {"loop": rules["loop"] | {"OFTEN": 2}})
     return page
 
@@ -131,7 +134,7 @@ FRAGMENTS = """
 ,|:|Mr.|Dr.|U.S.|e.g.|No.|vol.|J.|a.m.|Ph.D|Inc.|z. B.|3. Oktober|1.|・|※|■|①と|(a)|(iv)|（一）|2、|♪|○|と言った|
 という|を|は|が|The|and|he|of|NHK|JR EAST|KINKAKU-JI|TEMPLE WAS|ΑΣ|ÉTÉ|İK|ſ|Ǆ|A|word|café|ß|東京|京都市|寺|ー|々|〇|
 ha|haha|lo|0,0|thousand|million|²|٣|X|572|_|/|`a`|ǅ|
-**bold**|***|~~x~~|‘寺’
+**bold**|***|~~x~~|‘寺’|Tシャツ|ｶﾅ|한국어|Москва|Αθήνα|中文|한국|私はAPIを|ไทย
 """
 SIGNS = " \t\n\r\u3000\u2028\ufeff\x85\x1c|｜\u200d\ue000\ue200\ue241"
 PARTS = [*FRAGMENTS.replace("\n", "").split("|"), *SIGNS, " | ", "> ", "- ", "# "]
@@ -163,6 +166,7 @@ SAY = """([text, upper, other, few]) => {
   };
   const pairs = spans(text, "en").map((span) => [span.begin, span.end]);
   return {
+    languages: [["ja", "en"], ["en", "zh"], ["de", "ko", "ru", "xx"]].map((some) => detect(text, some) ?? null),
     words: hasWords(text), form: knownForm(text, known), cells: cells(splitCells(text)),
     sentences: cells(splitSentences(text)), whole: cells(splitSentences(text, pairs)),
     parts: splitLong(text, (part) => [...part].length < 7),
@@ -203,6 +207,10 @@ def said(text: str, other: str) -> dict[str, Any]:
     end = loop.end_of_first(text, other)
     words = {beginning(other, 2): "A", beginning(text, 3, 1): "B", "12": "C"}
     return {
+        "languages": [
+            found.language if (found := detect(text, some)) else None
+            for some in (["ja", "en"], ["en", "zh"], ["de", "ko", "ru", "xx"])
+        ],
         "words": has_words(text),
         "form": known_form(text, known),
         "cells": [[*cell] for cell in split_cells(text)],
@@ -239,6 +247,42 @@ def test_rules_of_texts_are_the_same_for_lines_that_people_have_written(
     lines = [*ODD, *(line for note in notes for line in note.splitlines()), *kftt[::20]]
     for text, other in pairwise(lines):
         assert page.evaluate(SAY, [text, text.upper(), other, FEW]) == said(text, other)
+
+
+@pytest.mark.parametrize("name", ["kftt_en_ja", "bpe", "unigram"])
+def test_rows_that_lack_terms_are_chosen_as_in_a_beam(page: Page, name: str) -> None:
+    tgt, draw, size = tokenizer(name).tagged([]), torch.Generator().manual_seed(1), 3
+    stand_ins = LEARNED if name == "unigram" else WORDS
+    terms = [stand_ins.numbers[1], stand_ins.names[0], stand_ins.numbers[1]]
+    wanted = Glossary({word: word for word in terms}, tgt).wanted(f"{terms[0]} {terms[1]}, ({terms[2]}")
+    page.evaluate(
+        "([model, terms]) => { window.wanted = new Wanted(terms, new Tokenizer(Uint8Array.from(model))) }",
+        [[*tgt.model], terms],
+    )
+    banks, beam = _Banks([wanted], size), [{"ids": list[int]()}]
+    assert page.evaluate("wanted.size") == wanted.n_tokens > 2
+    n_complete = 0
+    for t in range(2 * wanted.n_tokens):
+        total = torch.randn(1, len(beam), len(tgt), generator=draw) - t
+        total[:, :, :4] = float("-inf")
+        ends = torch.full((1, len(beam)), 5.0 - t)
+        must_end = t == 2 * wanted.n_tokens - 1
+        scores, places, may_end = banks.choose(total, ends, torch.tensor([must_end]))
+        given = [total.flatten().tolist(), ends[0].tolist(), beam, size, must_end]
+        kept, may_end_there = page.evaluate(
+            """([total, ends, beam, width, mustEnd]) => {
+                const kept = wanted.choose(Float32Array.from(total), ends, beam, width, mustEnd);
+                return [kept, ends];
+            }""",
+            given,
+        )
+        assert [(one["row"] * len(tgt) + one["token"], one["score"]) for one in kept] == [
+            (place, score) for place, score in zip(places[0].tolist(), scores[0].tolist(), strict=True) if score > -1e9
+        ]
+        assert may_end_there == may_end[0].tolist()
+        n_complete += sum(score > float("-inf") for score in may_end_there)
+        beam = [{"ids": [*beam[one["row"]]["ids"], one["token"]], "progress": one["progress"]} for one in kept]
+    assert n_complete
 
 
 PATTERNS = [r"\w+|\s|\d", r"[^\W\d_]+", r"[\W_]+", r"\A.|a$|\b.\Z", r"\w\b|\S", r"(?s).b|.", r"(?i:ski|[a-z])b"]

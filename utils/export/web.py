@@ -20,6 +20,8 @@ from utils.export import CARD
 from utils.export.graph import FACTS, write_graphs
 from utils.file import read_json, write_json, write_text
 from utils.load import load_run
+from utils.run import nearness
+from utils.search import glossary
 from utils.text import capitals, form, language, loop, number, protected, sentence, structure
 from utils.training.checkpoint import read_weights
 
@@ -110,7 +112,7 @@ def _write_run(folder: Path, draft: Path, checkpoints: Sequence[Path]) -> tuple[
         "checkpoints": [*(file.stem for file in checkpoints), ""] if checkpoints else [],  # the last: the run itself
     }
     facts = place / FACTS
-    settings = read_json(facts) | {"tokenizers": tokenizers}
+    settings = read_json(facts) | {"tokenizers": tokenizers, "near": nearness(place.name)}
     facts.unlink()  # the page has it
     return told, settings
 
@@ -134,7 +136,9 @@ _RULES: dict[ModuleType, str] = {
     capitals: "_SUSPECT _WORDS _LONG _LONG_WORDS _WORD _LETTERS _FIRST",
     loop: "OFTEN EXTRA _REPEATED _ZEROS",
     data: "_THREE_LETTERS",
-    language: "WORD UNSPACED SCRIPTS",
+    language: "WORD UNSPACED SCRIPTS _ALPHABETS _OTHER _ANY_LETTER _LATIN_WORD _JAPANESE_END _ADDRESS _MARKUP _JOINT "
+    "_MOSTLY _MIN_KANA _WORDS_PER_JOINT _LETTERS_AS_ONE",
+    glossary: "_GLUED",
 }
 
 
@@ -156,6 +160,12 @@ def text_rules() -> dict[str, Any]:
         "NUMERIC": _as_class(filter(str.isnumeric, characters)),
         "DIGITS": _as_class(filter(str.isdigit, characters), "+"),
     }
+    alphabets = {alphabet: list[str]() for alphabet in language._ALPHABETS}
+    for character in filter(str.isalpha, characters):
+        if alphabet := language._alphabet(character):
+            alphabets[alphabet].append(character)
+    scripts = {script: {"pattern": f"[{letters}]"} for script, (_, letters) in language.SCRIPTS.items()}
+    rules["language"]["LETTERS"] = scripts | {alphabet: _as_class(of) for alphabet, of in alphabets.items()}
     return rules
 
 

@@ -53,6 +53,7 @@ _ALPHABETS = {
 }
 _OTHER = "of another script"
 LETTER = r"^\W\d_"
+_ANY_LETTER = re.compile(f"[{LETTER}]")
 WORD = re.compile(r"[^\W_]")
 _MOSTLY = 0.5  # share of the letters: names and quotations in another script are common on both sides
 _MIN_KANA = 0.05  # Chinese quotes a few; Japanese has a third or more, and some even in a list of headlines
@@ -63,7 +64,7 @@ def count_letters(text: str) -> tuple[int, Counter[str]]:
 
     The dot between katakana is not a letter; what Japanese (`ja`) has more of than Chinese (`zh`) is kana.
     """
-    letters = Counter(re.findall(f"[{LETTER}]", text))
+    letters = Counter(_ANY_LETTER.findall(text))
     counts = Counter[str]()
     for script, own in SCRIPTS.items():
         counts[script] = sum(letters[letter] for letter in re.findall(f"[{own[1]}]", "".join(letters)))
@@ -128,6 +129,7 @@ MAIL_ADDRESS = r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[A-Za-z.]*[A-Za-z]"
 _ADDRESS = re.compile(f"{WEB_ADDRESS}|{MAIL_ADDRESS}", re.A)  # models spell them anew, if at all: they are no text
 _MARKUP = re.compile(r"(?s)```.*?(?:```|\Z)|`[^`\n]*`|</?[A-Za-z][^<>]*>")
 _JAPANESE, _LATIN = f"[{KANA}{HAN}]", "[A-Za-z]"
+_LATIN_WORD, _JAPANESE_END = re.compile(f"{_LATIN}+"), re.compile(rf"{_JAPANESE}[\W\d_]*\Z")
 # where a Latin word is part of a Japanese sentence: no space is beside it, or one and then a particle
 _PARTICLE = f"(?:を|について|として|[はがのにへとでも][{HAN}ァ-ヺ、「])"
 _JOINT = re.compile(f"(?<={_LATIN})[{KANA}{HAN}、。（]|{_JAPANESE}(?={_LATIN})|(?<={_LATIN} ){_PARTICLE}")
@@ -165,10 +167,8 @@ def detect(text: str, languages: Sequence[str]) -> Detected | None:
     japanese, kana = counts["ja"], counts["ja"] - counts["zh"]
     share, unspaced = japanese / n, unspaced_language([plain])
     if not unspaced and kana:
-        n_words, n_joints = len(re.findall(f"{_LATIN}+", plain)), len(_JOINT.findall(plain))
-        is_much = kana > _MIN_KANA * n and (
-            _LETTERS_AS_ONE * japanese > n - japanese or re.search(rf"{_JAPANESE}[\W\d_]*\Z", plain)
-        )
+        n_words, n_joints = len(_LATIN_WORD.findall(plain)), len(_JOINT.findall(plain))
+        is_much = kana > _MIN_KANA * n and (_LETTERS_AS_ONE * japanese > n - japanese or _JAPANESE_END.search(plain))
         if is_much or n_joints * _WORDS_PER_JOINT > n_words:
             share, unspaced = 1.0, "ja"
     if unspaced:

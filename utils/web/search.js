@@ -94,12 +94,13 @@ function constrain(logProbs, ids, { min_length, longest, prefix, forbidden = [] 
  * Return up to `beam_size` translations, best first: ids without </s>, and scores.
  *
  * A prefix ends where </s> is at least as likely as the last of the best continuations. The search is over when none
- * can still overtake the best `nBest` translations. `request`: source, min_length, max_length, prefix; `pause` is
- * awaited before each step, and may throw; `onStep` is called with what each step chose among.
+ * can still overtake the best `nBest` translations. `request`: source, min_length, max_length, prefix, wanted; `pause`
+ * is awaited before each step, and may throw; `onStep` is called with what each step chose among.
  */
 export async function beamSearch(model, request, config, { nBest = Infinity, onStep, pause, heads } = {}) {
-  const { source, prefix = [], max_length } = request;
-  const { beam_size: width, no_repeat_ngram } = config;
+  const { source, prefix = [], max_length, wanted } = request;
+  const { beam_size, no_repeat_ngram } = config;
+  const width = beam_size + (wanted?.size ?? 0);
   const longest = Math.max(max_length, prefix.length + 1);
   const penalties = Float32Array.from({ length: longest }, (_, i) => penalty(config, i + 1));
   let [state, beam, finished] = [await model.start(source, heads), [{ ids: [], score: 0, row: 0 }], []];
@@ -117,9 +118,9 @@ export async function beamSearch(model, request, config, { nBest = Infinity, onS
       own[EOS] = NEVER;
       return end;
     });
-    const kept = largest(total, width).map(({ value: score, place }) => {
-      return { score, row: Math.floor(place / vocab), token: place % vocab };
-    });
+    const chosen = ({ value: score, place }) => ({ score, row: Math.floor(place / vocab), token: place % vocab });
+    const mustEnd = longest <= t + 1 && !finished.length;
+    const kept = wanted?.choose(total, ends, beam, beam_size, mustEnd) ?? largest(total, width).map(chosen);
     while (kept.length < width) kept.push({ score: NEVER, row: 0, token: EOS }); // fillers, which can never win
     const ended = ends.map((end) => (end < kept[width - 1].score ? NEVER : fround(end / penalties[t])));
     finished.push(...ended.map((score, row) => ({ ids: beam[row].ids, score })).filter(({ score }) => score > NEVER));
@@ -127,9 +128,9 @@ export async function beamSearch(model, request, config, { nBest = Infinity, onS
     // over the lengths to come, the penalty is largest at one end or the other
     const hope = fround(kept[0].score / Math.max(penalties[Math.min(t + 1, longest - 1)], penalties[longest - 1]));
     onStep?.({ total, ends, ended, kept, hope, vocab });
-    const isGreedy = width === 1 && !onStep && finished.length; // what ends first is its translation
+    const isGreedy = width === 1 && !onStep && !wanted && finished.length; // what ends first is its translation
     if (isGreedy || (finished[Math.min(nBest, width) - 1]?.score ?? NEVER) >= hope || longest <= t + 1) break;
-    beam = kept.map(({ row, token, score }) => ({ ids: [...beam[row].ids, token], score, row }));
+    beam = kept.map((one) => ({ ...one, ids: [...beam[one.row].ids, one.token] }));
     state = made.state;
   }
   if (!finished.length) throw new Error("the network's probabilities are not finite numbers: export it again");

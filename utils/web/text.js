@@ -8,7 +8,9 @@ let R; // the rules, by modules of utils/text
 
 export function setRules(rules) {
   const each = (of, change) => Object.fromEntries(Object.entries(of).map(([key, value]) => [key, change(value)]));
-  R = each(rules, (module) => each(module, (value) => (value.pattern ? pattern(value.pattern) : value)));
+  const compiled = (value) => (value.pattern ? pattern(value.pattern) : value);
+  R = each(rules, (module) => each(module, compiled));
+  R.language.LETTERS = each(R.language.LETTERS, compiled);
 }
 
 function pattern(source) {
@@ -23,6 +25,7 @@ export const hasWords = (text) => R.language.WORD.finds(text);
 export const isUnspaced = (code) => R.language.UNSPACED.includes(primaryLanguage(code));
 export const hasCapitals = (code) => !(primaryLanguage(code) in R.language.SCRIPTS);
 export const standIns = () => ({ learned: R.protected.LEARNED, words: R.protected.WORDS });
+export const isGlued = (before, behind) => R.glossary.GLUED.fits(last(before) + [...behind][0]);
 export const often = () => R.loop.OFTEN;
 
 export function primaryLanguage(code) {
@@ -30,6 +33,7 @@ export function primaryLanguage(code) {
   return R.data.THREE_LETTERS[language] ?? language;
 }
 
+export const sum = (values) => values.reduce((a, b) => a + b, 0);
 const size = (text) => [...text].length; // in characters, as Python counts
 const last = (text) => [...text].at(-1) ?? "";
 const least = (values, cost) => values.reduce((best, value) => (cost(value) < cost(best) ? value : best));
@@ -216,19 +220,19 @@ const narrow = (text) => text.replace(/[０-９．，]/g, (c) => String.fromChar
 function valueOf(text) {
   const { MYRIADS, BELOW_TEN_THOUSAND, WORDS, UNITS, KANJI_DIGITS, SCALES, SMALL } = R.number;
   const plain = narrow(text).replaceAll(",", "").toLowerCase();
-  const sum = (matches, value) => matches.reduce((total, match) => total + value(match), 0n);
+  const total = (matches, value) => matches.reduce((n, match) => n + value(match), 0n);
   const times = (value, unit) => value * BigInt(UNITS[unit] ?? 1);
   const count = ([, digits, unit]) => times(decimal(KANJI_DIGITS[digits] ?? (digits || (unit ? 1 : 0))), unit);
   if (!/^(?=.*[a-z]).*[\0-\x7f]$/.test(plain)) {
-    return sum(MYRIADS.each(plain), ([, part, unit]) => times(sum(BELOW_TEN_THOUSAND.each(part), count), unit));
+    return total(MYRIADS.each(plain), ([, part, unit]) => times(total(BELOW_TEN_THOUSAND.each(part), count), unit));
   }
-  let [total, part] = [0n, 0n];
+  let [sums, part] = [0n, 0n];
   for (const [word] of WORDS.each(plain)) {
     if (word === "hundred") part = (part || UNIT) * 100n;
-    else if (word in SCALES) [total, part] = [total + (part || UNIT) * BigInt(SCALES[word]), 0n];
+    else if (word in SCALES) [sums, part] = [sums + (part || UNIT) * BigInt(SCALES[word]), 0n];
     else if (word !== "and") part += decimal(SMALL[word] ?? (/^\d/.test(word) ? word : 0));
   }
-  return total + part;
+  return sums + part;
 }
 
 export function written(span, language) {
@@ -319,6 +323,49 @@ export function shown(tokens, words) {
     }
   }
   return of;
+}
+
+// The language of a text.
+
+/** Return the likeliest of some languages; undefined if none fits the letters. */
+export function detect(text, languages) {
+  const { ANY_LETTER, ADDRESS, MARKUP, MOSTLY, UNSPACED } = R.language;
+  const bare = ADDRESS.replace(MARKUP.replace(text, " "), " ");
+  const plain = ANY_LETTER.finds(bare) ? bare : text;
+  const { n, counts } = countLetters(plain);
+  if (!n) return languages[0];
+  const unspaced = unspacedLanguage(plain, n, counts);
+  const ofIts = languages.filter((code) => primaryLanguage(code) === unspaced);
+  if (unspaced) return ofIts[0] ?? languages.find(isUnspaced);
+  const scripts = Object.keys(counts).filter((script) => counts[script] > MOSTLY * n && !UNSPACED.includes(script));
+  return languages.find((code) => !isUnspaced(code) && scripts.every((script) => hasScript(code, script)));
+}
+
+function countLetters(text) {
+  const { ANY_LETTER, LETTERS, OTHER } = R.language;
+  const letters = ANY_LETTER.each(text).join("");
+  const counts = Object.fromEntries(Object.entries(LETTERS).map(([script, of]) => [script, of.each(letters).length]));
+  const n = size(letters);
+  counts[OTHER] = n + counts.zh - sum(Object.values(counts));
+  return { n, counts };
+}
+
+function unspacedLanguage(plain, n, { ja, zh }) {
+  const { MOSTLY, MIN_KANA, LETTERS_AS_ONE, WORDS_PER_JOINT, LATIN_WORD, JAPANESE_END, JOINT } = R.language;
+  const isMuch = ja - zh > MIN_KANA * n;
+  if (ja > MOSTLY * n) return isMuch ? "ja" : "zh";
+  const isJapanese =
+    (isMuch && (LETTERS_AS_ONE * ja > n - ja || JAPANESE_END.finds(plain))) ||
+    JOINT.each(plain).length * WORDS_PER_JOINT > LATIN_WORD.each(plain).length;
+  return ja > zh && isJapanese ? "ja" : "";
+}
+
+function hasScript(code, script) {
+  const { SCRIPTS, ALPHABETS } = R.language;
+  const language = primaryLanguage(code);
+  if (language in SCRIPTS) return script === language;
+  const own = Object.keys(ALPHABETS).filter((alphabet) => ALPHABETS[alphabet].split(" ").includes(language));
+  return own.length ? own.includes(script) : !(script in SCRIPTS);
 }
 
 // Sentences in capitals.

@@ -4,10 +4,11 @@
 //   encode(text) -> ids; decode(ids) -> text; tokens(ids) -> pieces; size
 //   split(text) -> the pieces that `encode` gives the ids of, unknown ones as they stand in the text
 // Half a character is an Error of `encode`; any error of the constructor means that the file is damaged.
-import { knownCharacters, knownForm, UNKNOWN } from "./text.js";
+import { knownCharacters, knownForm, sum, UNKNOWN } from "./text.js";
 
 const [NORMAL, CONTROL, DEFINED] = [1, 3, 4]; // types of pieces, as in SentencePiece's sentencepiece_model.proto
 const BPE = 2;
+const UNREAD = -20; // log-probability of an unknown character of a text: less than that of any piece
 const PENALTY = 10; // what an unknown character scores below the rarest piece
 const utf8 = (bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
 
@@ -79,6 +80,13 @@ export class Tokenizer {
       else pairs.push([piece, id]);
     }
     return normal ? pairs : [];
+  }
+
+  /** Return the log-probability of a text by its pieces alone; `share`: of what was learned from, in its language. */
+  logProb(text, share) {
+    const of = (id) => (this.isBpe ? -Math.log(this.size) : this.scores[id]) - Math.log(share);
+    const read = this.pairs(text).slice(this.tags.length);
+    return sum(read.map(([piece, id]) => (id === UNKNOWN ? UNREAD * [...piece].length : of(id))));
   }
 
   normalize(text) {

@@ -1,14 +1,14 @@
-// From a text to its translation, one sentence at a time: what utils/search/translator.py does, but for terms that are
-// forced; and what the explainer is told (utils/visualize/explain.py).
+// From a text to its translation, one sentence at a time: what utils/search/translator.py does; and what the explainer is
+// told (utils/visualize/explain.py).
 import { BOS, EOS, NEVER, PAD, UNK, beamSearch, largest, penalty } from "./search.js";
 import { endOfFirst, hasCapitals, hasWords, isInCapitals, isLoop, isUnspaced, lost, masked, often } from "./text.js";
 import { repetitions, shown, spans, splitCells, splitLong, splitSentences, standIns } from "./text.js";
-import { usualCase, written } from "./text.js";
+import { isGlued, sum, usualCase, written } from "./text.js";
 import { Tokenizer } from "./tokenizer.js";
+import { Wanted } from "./wanted.js";
 
 const [BLOCKED, LONG, WORSE, SPARE, LISTED] = [3, 40, 1.25, 10, 5];
 const round = (x, digits = 4) => Number(x.toFixed(digits));
-const sum = (values) => values.reduce((a, b) => a + b, 0);
 const unchanged = (text) => ({ text, score: 0, tokens: [], ids: [] });
 const mapped = (values, change) => new Map([...values].map(([name, value]) => [name, change(value)]));
 
@@ -125,7 +125,8 @@ export class Translator {
     const whole = this.masked(piece.source, true, piece.masked.inCapitals);
     if (!whole.spans.size) return piece;
     const ids = this.src.encode(whole.text).slice(0, this.settings.window - 1);
-    const found = await this.find(this.request(ids, options.search), options);
+    const wanted = new Wanted(this.standInsIn(whole.text), this.tgt);
+    const found = await this.find({ ...this.request(ids, options.search), wanted }, options);
     const next = this.chosen({ ...piece, ids, masked: whole, loop: "" }, found);
     const [now, before] = [next, piece].map(({ candidates }) => this.perplexity([candidates[0]], options.search));
     const isBetter = next.lost.length < piece.lost.length && !isLoop(next.candidates[0].text, piece.source);
@@ -148,6 +149,14 @@ export class Translator {
     const found = masked(text, this.settings.src_lang, this.standIns, everything);
     if (!inCapitals && !isInCapitals(found.text)) return found;
     return Object.assign(found, { text: usualCase(found.text, (word) => this.src.encode(word)), inCapitals: true });
+  }
+
+  /** Return the stand-ins of a text, which none is within a word of. */
+  standInsIn(text) {
+    const words = new RegExp(Object.values(this.standIns).flat().join("|") || "(?!)", "g");
+    const isWord = ({ 0: word, index }) =>
+      !(index && isGlued(text[index - 1], word)) && !isGlued(word, text[index + word.length] ?? " ");
+    return [...text.matchAll(words)].filter(isWord).map(([word]) => word);
   }
 
   isKnown(ids, text) {

@@ -1,11 +1,11 @@
 // The translator as a web worker: it answers what pages ask a server, from the files that were exported.
 import { Model } from "./search.js";
-import { setRules } from "./text.js";
+import { detect, primaryLanguage, setRules } from "./text.js";
 import { Tokenizer } from "./tokenizer.js";
 import { Refusal, Translator } from "./translator.js";
 
-const JAPANESE = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}ー]/u;
-const [translators, givenUp, { port1, port2 }] = [new Map(), new Set(), new MessageChannel()];
+const [tokenizers, translators, givenUp] = [new Map(), new Map(), new Set()];
+const { port1, port2 } = new MessageChannel();
 let [inside, runtime, nRead, nAll] = [];
 let queue = Promise.resolve(); // what is answered one after the other
 
@@ -32,6 +32,17 @@ async function begin() {
   Object.assign(runtime.env.wasm, { numThreads: 1, wasmBinary });
 }
 
+/** Return the tokenizers of a run, by which it is chosen, too. */
+async function tokenizersOf(run) {
+  if (!tokenizers.has(run)) {
+    const { tokenizers: names, tags } = inside.settings[run];
+    const [source, target] = await Promise.all(names.map((name) => readFile(`${run}/${name}`)));
+    const src = new Tokenizer(source, tags);
+    tokenizers.set(run, { src, tgt: target ? new Tokenizer(target) : src });
+  }
+  return tokenizers.get(run);
+}
+
 /** Return the translator of a run, read when it is first asked for, with its weights or those of a checkpoint. */
 async function translatorOf(run, checkpoint = "") {
   const key = `${run}/${checkpoint}`;
@@ -46,20 +57,26 @@ async function translatorOf(run, checkpoint = "") {
     if (other.endsWith("/") || !translators.delete(other)) continue;
     await model.release(); // of checkpoints, one is in memory
   }
-  const bytes = await Promise.all(settings.tokenizers.map((name) => readFile(nameOf(name))));
-  const src = new Tokenizer(bytes[0], settings.tags);
-  const tgt = bytes[1] ? new Tokenizer(bytes[1]) : src;
+  const both = await tokenizersOf(run);
   const model = await Model.load(runtime, settings, (name) => readFile(nameOf(name)));
-  translators.set(key, new Translator(model, { src, tgt }, settings));
+  translators.set(key, new Translator(model, both, settings));
   return translators.get(key);
 }
 
-/** Guess by its letters which of some languages a text is in. */
-function detected(text, languages) {
-  const letters = text.match(/\p{L}/gu) ?? [];
-  const n = letters.filter((letter) => JAPANESE.test(letter)).length;
-  const isJapanese = n > 0 && (3 * n > letters.length || /[\p{Script=Han}\p{Script=Hiragana}]\P{L}*$/u.test(text));
-  return languages.find((language) => ["ja", "zh"].includes(language) === isJapanese);
+/** Return the run that is to read a text, and the language if it was detected: as utils/serve/service.py chooses. */
+async function choose(text, { run: name, source, target }) {
+  const fits = (code, language) => code === "auto" || primaryLanguage(code) === language;
+  const isOne = (run) => (!name || name === run.name) && fits(source, run.source) && fits(target, run.target);
+  let fitting = inside.served.runs.filter(isOne);
+  const detected = source === "auto" && !name ? detect(text, [...new Set(fitting.map((run) => run.source))]) : null;
+  if (detected !== null) fitting = fitting.filter((run) => run.source === detected);
+  fitting = fitting.filter((run) => run.target === fitting[0].target);
+  if (!fitting.length) throw new Refusal(`no run translates this text ${source}→${target}`);
+  if (fitting.length === 1) return { run: fitting[0], detected };
+  const pairs = await Promise.all(fitting.map((run) => tokenizersOf(run.name)));
+  const likely = pairs.map(({ src, tgt }) => src.logProb(text, src === tgt ? 1 / 2 : 1));
+  const best = Math.max(...likely);
+  return { run: fitting.find((run, i) => likely[i] >= best * inside.settings[run.name].near), detected };
 }
 
 const answers = {
@@ -68,14 +85,8 @@ const answers = {
     const { runs, max_chars, max_texts } = inside.served;
     const isMuch = [...text.replaceAll("\n", "")].length > max_chars || text.split("\n").length > max_texts;
     if (isMuch) throw new Refusal(`more than ${max_chars} characters or ${max_texts} lines: send them in parts`);
-    const fits = (code, language) => code === "auto" || code === language;
-    const isOne = (run) => (!name || name === run.name) && fits(source, run.source) && fits(target, run.target);
-    const fitting = runs.filter(isOne);
-    const languages =
-      fitting.length > 1 ? fitting.map((run) => run.source) : runs.flatMap((run) => [run.source, run.target]);
-    const language = detected(text, languages);
-    const run = fitting.find((one) => one.source === language) ?? fitting[0];
-    if (!run) throw new Refusal(`no run translates ${source}→${target}`);
+    if (!runtime) await translatorOf(runs[0].name); // brings the rules of texts
+    const { run, detected } = await choose(text, { run: name, source, target });
     const own = await translatorOf(run.name);
     const start = performance.now();
     const { sentences, remarks } = await (typeof tag === "string" ? own.withTag(tag) : own).translate(text, {
@@ -83,7 +94,7 @@ const answers = {
       pause,
     });
     const seconds = (performance.now() - start) / 1000;
-    if (language !== run.source) remarks.other_language = true;
+    if (!detected && detect(text, [run.source, run.target]) !== run.source) remarks.other_language = true;
     return { run: run.name, source: run.source, target: run.target, seconds, remarks, sentences };
   },
   async explain({ text, run, checkpoint, ...options }, pause) {
