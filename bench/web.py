@@ -13,7 +13,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Playwright, sync_playwright
 
 from bench.measure import benchmark_parser, publish
 from config.data import primary_language
@@ -52,10 +52,20 @@ def static(folder: Path) -> Iterator[str]:
         thread.join()
 
 
+NO_CHROMIUM = "no Chromium on the path: apt-get install chromium-headless-shell (or chromium); see docs/development.md"
+
+
 def chromium() -> str | None:
     """Return the browser of the system; Chromium without windows takes a third of the time."""
     names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
     return next(filter(None, map(shutil.which, names)), None)
+
+
+def launched(playwright: Playwright) -> Browser:
+    """Start it."""
+    if (program := chromium()) is None:
+        raise ValueError(NO_CHROMIUM)
+    return playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
 
 
 def measure(browser: Browser, address: str, run: str, text: str, beam: int, rounds: int) -> dict[str, float]:
@@ -99,18 +109,13 @@ def main() -> None:
     arguments = build_parser().parse_args()
     require_options_at_least(arguments, beam=1, rounds=1)
     runs, runtime = [find_run(Path(run)) for run in arguments.runs], find_runtime(arguments.runtime)
-    program = chromium()
-    if program is None:
-        raise ValueError("no Chromium on the path: apt-get install chromium-headless-shell (or chromium)")
     record: dict[str, Any] = {"beam": arguments.beam, "runs": {}}
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         sizes = write_web({run: [] for run in runs}, Path(folder), runtime)
         with static(Path(folder)) as address:
             for run in runs:
                 # a browser of its own, whose processes have held no other run
-                with playwright.chromium.launch(
-                    executable_path=program, args=["--no-sandbox", "--disable-gpu"]
-                ) as browser:
+                with launched(playwright) as browser:
                     text = _SENTENCE[primary_language(read_config(run, TranslationConfig).data.src_lang)]
                     measured = measure(browser, address, run.resolve().name, text, arguments.beam, arguments.rounds)
                 own = sum(size for file, size in sizes.items() if file.startswith(run.resolve().name)) / 1e6

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -13,6 +14,9 @@ from jaxtyping import install_import_hook
 
 from const.path import ROOT
 from utils.text import loop
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # Before any test imports them: the annotations of the tensors (Float[Tensor, "B T D"]) become checks.
 install_import_hook(["layers", "models"], "beartype.beartype")
@@ -32,6 +36,19 @@ def _no_measured_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have all tests compute the same on all machines: without this, precision=auto is whatever is fast."""
     for module in ("utils.device", "utils.task.task"):
         monkeypatch.setattr(f"{module}.speedup", lambda _precision, _d_model, learning: 1.0)  # noqa: ARG005 (by name)
+
+
+@pytest.fixture(scope="module")  # while it is open, no other test can run an event loop of its own
+def browser() -> "Iterator[Browser]":
+    """A headless Chromium; it may be missing, but not in CI."""
+    from bench.web import NO_CHROMIUM, chromium, launched
+
+    if chromium() is None and not os.environ.get("CI"):
+        pytest.skip(NO_CHROMIUM)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright, launched(playwright) as browser:
+        yield browser
 
 
 # Networks that are drawn and not trained repeat themselves in most translations: only tests of loops end them.

@@ -17,10 +17,12 @@ from layers.multi_head_attention import KeyValue
 from layers.probe import silenced_head
 from models.transformer import Transformer, TransformerState
 from utils.load import Run
-from utils.search.beam import BeamStep, beam_search, largest
+from utils.search.beam import beam_search
 from utils.search.constraint import NEVER, next_log_probs
-from utils.search.forced import Kind, attention_weights, attentions, layer_guesses
+from utils.search.forced import Kind, attention_weights, attentions
 from utils.search.translator import Translator
+from utils.text.tokenizer import id_of_each
+from utils.visualize.explain import _candidates, listed_guesses
 
 _KINDS: dict[str, Kind] = {"encoder": "encoder", "self": "decoder", "cross": "cross"}
 
@@ -78,39 +80,18 @@ def explained(run: Run, translator: Translator, body: dict[str, Any]) -> dict[st
     (ids,) = src.encode([body["text"]])
     seen = [PAD_ID if place in body.get("hidden", ()) else token for place, token in enumerate(ids)]
     steps: list[dict[str, Any]] = []
-
-    def candidates(scores: Tensor, rows: Tensor, tokens: Tensor) -> list[Any]:
-        listed = zip(rows.tolist(), tgt.tokens(tokens.tolist()), scores.tolist(), tokens.tolist(), strict=True)
-        return [(row, token, p, number) if p > NEVER else None for row, token, p, number in listed]
-
-    def keep(step: BeamStep) -> None:
-        kept, rows, tokens = step.kept[0], step.rows[0], step.tokens[0]
-        others = step.continued[0].clone()
-        others[rows, tokens] = NEVER
-        dropped, places = (x[0] for x in largest(others.flatten()[None], len(kept)))
-        ends = enumerate(zip(step.ends[0].tolist(), step.ended[0].tolist(), strict=True))
-        steps.append(
-            {
-                "kept": candidates(kept, rows, tokens),
-                "dropped": candidates(dropped, places // others.size(1), places % others.size(1)),
-                "ends": [(row, p, score) for row, (p, score) in ends if score > NEVER],
-                "hope": hope if (hope := step.hope[0].item()) > NEVER else None,
-            }
-        )
+    number = id_of_each(tgt)
 
     request = replace(translator, search=config).request(seen, body.get("prefix", ()))
     with silenced(model, body.get("heads", {})):
         with forbidding(body.get("forbidden", [])):
-            best, *_ = beam_search(_Hiding(model), [request], config, n_best=1, on_step=keep)[0]
-        weights, probs = attention_weights(model, seen, best.ids), layer_guesses(model, seen, best.ids).softmax(-1)
-    likeliest = probs.topk(5).indices
-    written = torch.tensor([*best.ids, EOS_ID])[None, :, None].expand(len(probs), -1, 1)
-    listed = torch.cat([likeliest, written], -1)
-    shares = probs.gather(-1, listed)
-    guesses = [
-        [[*zip(tgt.tokens(a), b, a, strict=True)] for a, b in zip(x, y, strict=True)]
-        for x, y in zip(listed.tolist(), shares.tolist(), strict=True)
-    ]
+            best, *_ = beam_search(
+                _Hiding(model), [request], config, n_best=1, on_step=lambda step: steps.append(_candidates(step, tgt))
+            )[0]
+        weights, guesses = attention_weights(model, seen, best.ids), listed_guesses(model, seen, best.ids, tgt)
+    for step in steps:
+        for name in ("kept", "dropped"):
+            step[name] = [found and (*found, number[found[1]]) for found in step[name]]
     return {
         "source": {"tokens": [*src.tokens(ids), EOS], "ids": [*ids, EOS_ID], "lang": run.config.data.languages[0]},
         "target": {
@@ -127,6 +108,6 @@ def explained(run: Run, translator: Translator, body: dict[str, Any]) -> dict[st
             "alpha": config.length_penalty,
         },
         "attention": {kind: [layer.tolist() for layer in layers] for kind, layers in weights.items()},
-        "guesses": guesses,
+        "guesses": [[[(*guess, number[guess[0]]) for guess in at] for at in layer] for layer in guesses],
         "seconds": time.perf_counter() - begin,
     }

@@ -8,7 +8,6 @@ It may ask this machine only.
 
 import base64
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -22,10 +21,10 @@ import httpx
 import pytest
 import torch
 from PIL import Image
-from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from bench.serve import served
-from bench.web import chromium
+from bench.web import launched
 from config.search import Limits, SearchConfig
 from const.token import EOS
 from tests import tiny
@@ -44,9 +43,6 @@ from utils.training.schedule import Progress
 from utils.visualize.attention import Pair, show_map, write_page
 from utils.visualize.explain import Watch, show_explanation
 
-NO_CHROMIUM = "no Chromium on the path: apt-get install chromium-headless-shell (or chromium); see docs/development.md"
-if chromium() is None and not os.environ.get("CI"):  # there it must not be missing
-    pytest.skip(NO_CHROMIUM, allow_module_level=True)
 pytestmark = pytest.mark.browser
 
 Open = Callable[..., Page]
@@ -58,17 +54,6 @@ TEXT_JA = TEXT.src[3]
 @cache
 def best() -> Translation:
     return translator(beam=4).translate([TEXT_JA], n_best=4)[0]
-
-
-def launched(playwright: Playwright) -> Browser:
-    return playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
-
-
-@pytest.fixture(scope="module")  # while it is open, no other test can run an event loop of its own
-def browser() -> Iterator[Browser]:
-    assert chromium() is not None, NO_CHROMIUM
-    with sync_playwright() as playwright, launched(playwright) as browser:
-        yield browser
 
 
 @pytest.fixture

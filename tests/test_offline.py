@@ -13,15 +13,15 @@ from urllib.parse import urlencode
 
 import pytest
 import torch
-from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect
 
-from bench.web import chromium, static
+from bench.web import static
 from config.search import SearchConfig
 from const.path import PICKLES, ROOT
 from tests import tiny
 from tests.explained import explained
 from tests.samples import HOSTILE
-from tests.test_browser import PATIENCE_MS, launched
+from tests.test_browser import PATIENCE_MS
 from tests.tiny import MODEL, TEXT
 from utils.command import content_policy, page_template
 from utils.export.graph import write_graphs
@@ -34,13 +34,6 @@ from utils.training.schedule import Rank
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=PATIENCE_MS)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    assert chromium() is not None
-    with sync_playwright() as playwright, launched(playwright) as browser:
-        yield browser
 
 
 # ---- the page that looks inside; it asks a network in PyTorch

@@ -1,7 +1,6 @@
 """What a browser does by itself: the tokenizer and the rules of texts, as Python's; both are read by the page alone."""
 
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page
 
-from bench.web import chromium
 from config.data import TokenizerConfig
 from const.path import ROOT
 from tests.samples import HOSTILE
-from tests.test_browser import launched
 from tests.tiny import TEXT
 from utils.command import _scripts
 from utils.dataset.corpus import take
@@ -33,13 +30,6 @@ from utils.text.structure import split_cells
 from utils.text.tokenizer import SentencePieceTokenizer, load_tokenizers
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    assert chromium() is not None
-    with sync_playwright() as playwright, launched(playwright) as browser:
-        yield browser
 
 
 # ---- the tokenizer and the rules of texts: JavaScript says what Python says
