@@ -139,8 +139,8 @@ def _stacked(kvs: Sequence[KeyValue]) -> Tensor:
     return torch.stack([torch.stack(kv) for kv in kvs])
 
 
-def write_graphs(run: Run, folder: Path, quantization: str | None = None) -> None:
-    """Write into an existing folder all that is needed to translate with an ONNX runtime."""
+def write_graphs(run: Run, folder: Path, quantization: str | None = None) -> dict[str, onnx.ModelProto]:
+    """Write into an existing folder all that is needed to translate with an ONNX runtime; return the graphs."""
     if quantization not in (None, *QUANTIZATIONS):
         raise ValueError(f"quantization={quantization}: ONNX files have {' or '.join(QUANTIZATIONS)}")
     model, tokenizers, config = run.transformer, run.tokenizers, run.config
@@ -148,10 +148,7 @@ def write_graphs(run: Run, folder: Path, quantization: str | None = None) -> Non
         raise ValueError("a BERT as encoder has no ONNX graph here: export to safetensors, or a run without model.bert")
     parts = _Encoder(model), _Decoder(model), _Output(model)
     graphs = {name: _traced(part) for name, part in zip(GRAPHS, parts, strict=True)}
-    _write(graphs, folder, {})
-    _refuse_difference(model, folder)  # of exact weights: rounded ones would hide a small difference
-    if quantization == "int8":
-        _write(graphs, folder, {f"model.{name}": each for name, each in model.state_dict().items() if each.ndim == 2})
+    write_network(graphs, model, folder, quantization)
     tokenizers.save(folder)
     if (run.folder / WORDS).is_file():
         shutil.copyfile(run.folder / WORDS, folder / WORDS)
@@ -169,6 +166,17 @@ def write_graphs(run: Run, folder: Path, quantization: str | None = None) -> Non
     has_pieces = isinstance(tokenizers.tgt, SentencePieceTokenizer)
     card = page_template(Path(__file__).with_name("onnx.md"))
     write_text(folder / CARD, card.render(facts, has_pieces=has_pieces, graphs=dict(zip(GRAPHS, parts, strict=True))))
+    return graphs
+
+
+def write_network(
+    graphs: Mapping[str, onnx.ModelProto], model: Transformer, folder: Path, quantization: str | None = None
+) -> None:
+    """Write graphs with the weights that their model has now; tracing, which takes a minute, need not be repeated."""
+    _write(graphs, model, folder)
+    _refuse_difference(model, folder)  # of exact weights: rounded ones would hide a small difference
+    if quantization == "int8":
+        _write(graphs, model, folder, in_int8=True)
 
 
 def _sizes(model: Transformer) -> dict[str, int]:
@@ -209,31 +217,34 @@ def _traced(part: _Graph) -> onnx.ModelProto:
     return proto
 
 
-def _write(graphs: Mapping[str, onnx.ModelProto], folder: Path, matrices: Mapping[str, Tensor]) -> None:
-    """Write graphs and their weights, equal ones once; those of `matrices` as integers with a scale for each row."""
-    places: dict[bytes, int] = {}
+def _write(graphs: Mapping[str, onnx.ModelProto], model: Transformer, folder: Path, in_int8: bool = False) -> None:
+    """Write graphs and the weights of their model, shared ones once; matrices as integers with a scale for each row."""
+    weights = {f"model.{name}": weight for name, weight in model.state_dict().items()}
+    places: dict[tuple[Any, ...], int] = {}  # the same for all weights of a network, whichever of them are equal
     with (folder / WEIGHTS).open("wb") as file:
         for name, graph in graphs.items():
             proto = onnx.ModelProto()
             proto.CopyFrom(graph)
-            tensors = proto.graph.initializer
-            for tensor in [tensor for tensor in tensors if tensor.name in matrices]:
-                tensors.remove(tensor)
-                parts = f"{tensor.name}.int8", f"{tensor.name}.scale"
-                integers, scale = rounded(matrices[tensor.name])
-                for part, array in zip(parts, (integers.numpy(), scale[:, 0].numpy()), strict=True):
-                    tensors.append(numpy_helper.from_array(array, part))
-                proto.graph.node.insert(0, helper.make_node("DequantizeLinear", parts, [tensor.name], axis=0))
-            for tensor in tensors:
-                tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
-                if len(raw := tensor.raw_data) < _LARGE:
-                    continue
-                if raw not in places:
-                    file.write(bytes(-file.tell() % _ALIGNMENT))
-                    places[raw] = file.tell()
-                    file.write(raw)
-                set_external_data(tensor, WEIGHTS, places[raw], len(raw))
-                tensor.ClearField("raw_data")
+            arrays = {tensor.name: (numpy_helper.to_array(tensor), None) for tensor in graph.graph.initializer}
+            arrays |= {each: (weights[each].numpy(), weights[each].data_ptr()) for each in arrays if each in weights}
+            for matrix in [each for each in arrays if in_int8 and each in weights and weights[each].ndim == 2]:
+                parts = f"{matrix}.int8", f"{matrix}.scale"
+                integers, scale = rounded(weights[matrix])
+                _, place = arrays.pop(matrix)
+                arrays |= zip(parts, ((integers.numpy(), place), (scale[:, 0].numpy(), place)), strict=True)
+                proto.graph.node.insert(0, helper.make_node("DequantizeLinear", parts, [matrix], axis=0))
+            proto.graph.ClearField("initializer")
+            for each, (array, place) in arrays.items():
+                tensor = numpy_helper.from_array(array, each)
+                if len(raw := tensor.raw_data) >= _LARGE:
+                    key = place or raw, array.dtype
+                    if key not in places:
+                        file.write(bytes(-file.tell() % _ALIGNMENT))
+                        places[key] = file.tell()
+                        file.write(raw)
+                    set_external_data(tensor, WEIGHTS, places[key], len(raw))
+                    tensor.ClearField("raw_data")
+                proto.graph.initializer.append(tensor)
             onnx.save(proto, folder / f"{name}.onnx")
 
 

@@ -17,7 +17,7 @@ from config.search import Limits
 from const.path import ROOT
 from utils.command import content_policy, page_template, script_of
 from utils.export import CARD
-from utils.export.graph import FACTS, write_graphs
+from utils.export.graph import FACTS, WEIGHTS, write_graphs, write_network
 from utils.file import read_json, write_json, write_text
 from utils.load import load_run
 from utils.run import nearness
@@ -95,13 +95,13 @@ def _write_run(folder: Path, draft: Path, checkpoints: Sequence[Path]) -> tuple[
     """Write a run's network and vocabulary; return what the page and what the worker are told of it."""
     run, place = load_run(folder), draft / folder.resolve().name
     place.mkdir()
-    write_graphs(run, place, "int8")
+    graphs = write_graphs(run, place, "int8")
     (place / CARD).unlink()  # it is about other programs
     for file in checkpoints:  # the same graphs
         with TemporaryDirectory() as other:
             run.model.load_state_dict(read_weights(file))
-            write_graphs(run, Path(other), "int8")
-            shutil.copyfile(Path(other, "weights.bin"), place / f"weights-{file.stem}.bin")
+            write_network(graphs, run.transformer, Path(other), "int8")
+            shutil.copyfile(Path(other, WEIGHTS), place / f"weights-{file.stem}.bin")
     config, tokenizers = run.config, sorted(file.name for file in place.glob("*.model"))
     told = {
         "name": place.name,
