@@ -289,13 +289,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(scope="module")
 def traced_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Each run is traced once, which takes most of the time."""
-    kept: dict[Path, Path] = {}
+    kept: dict[Path, tuple[Path, Any]] = {}
 
-    def copied(run: Run, folder: Path, quantization: str) -> None:
+    def copied(run: Run, folder: Path, quantization: str) -> Any:
         if run.folder not in kept:
-            kept[run.folder] = tmp_path_factory.mktemp("graphs")
-            write_graphs(run, kept[run.folder], quantization)
-        shutil.copytree(kept[run.folder], folder, dirs_exist_ok=True)
+            made = tmp_path_factory.mktemp("graphs")
+            kept[run.folder] = made, write_graphs(run, made, quantization)
+        made, graphs = kept[run.folder]
+        shutil.copytree(made, folder, dirs_exist_ok=True)
+        return graphs
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("utils.export.web.write_graphs", copied)
@@ -529,18 +531,24 @@ Of the stations on the Tokaido Main Line, Kyoto Station is also served by the To
 }
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("traced_once")
 def test_the_weights_of_other_steps_are_told_apart(
     runs: list[Path], tmp_path: Path, runtime: Path, visit: Callable[..., Page]
 ) -> None:
     other = tmp_path / "step_1.safetensors"
-    write_weights(tiny.translating(replace(MODEL, positions="rotary"), seed=2).state_dict(), other, Rank(0.0))
+    network = tiny.translating(replace(MODEL, positions="rotary"), seed=2)
+    write_weights(network.state_dict(), other, Rank(0.0), in_int8=True)
     (tmp_path / "site").mkdir()
     write_web({runs[0]: []}, tmp_path / "site", runtime, [other])
     with static(tmp_path / "site") as address:
         page = visit(address + "index.html")
         assert asks(page, "api/runs", {})["answer"]["runs"][0]["checkpoints"] == ["step_1", ""]
         both = [asks(page, "explain", {"text": SENTENCE} | of)["answer"] for of in ({}, {"checkpoint": "step_1"})]
+    run = load_run(runs[0], torch.device("cpu"))
+    for answer, weights in zip(both, (runs[0] / WEIGHTS, other), strict=True):
+        run.model.load_state_dict(read_weights(weights))
+        told = explained(run, run.translator(run.config.search, "fp32"), {"text": SENTENCE})
+        assert alike(answer, told | {"seconds": answer["seconds"]})
     assert both[0]["text"] != both[1]["text"]
 
 
