@@ -49,7 +49,7 @@ FOLDED = {"session.disable_quant_qdq": "1"}
 # would take the graph to be for these alone.
 _ANY = {"N": 2, "S": 3, "W": 4, "T": 2, "P": 3, "t": 2}
 _ALIGNMENT = 64  # bytes
-_LARGE = 1024  # bytes from which on a tensor lies in the file of weights
+_LARGE = 1024  # bytes from which on a tensor that is no weight lies in the file of weights, too
 _COMPARED = 12  # positions
 _SPECIAL = {"pad_id": PAD_ID, "unk_id": UNK_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
 
@@ -236,7 +236,7 @@ def _write(graphs: Mapping[str, onnx.ModelProto], model: Transformer, folder: Pa
             proto.graph.ClearField("initializer")
             for each, (array, place) in arrays.items():
                 tensor = numpy_helper.from_array(array, each)
-                if len(raw := tensor.raw_data) >= _LARGE:
+                if len(raw := tensor.raw_data) >= _LARGE or place:
                     key = place or raw, array.dtype
                     if key not in places:
                         file.write(bytes(-file.tell() % _ALIGNMENT))
