@@ -29,6 +29,8 @@ from config.reader import settings_of
 from config.search import Limits
 from const.corpora import CORPORA
 from const.path import FIGURE, PICKLES, ROOT
+from docs.check import exercises, failure
+from docs.check import main as check
 from docs.notebook import main as write_notebooks
 from docs.notebook import notebook
 from tests.served import ask
@@ -196,7 +198,48 @@ def test_each_exercise_has_a_solution(page: str) -> None:
     sections = re.split(r"^## (.+)$", text_of(f"{PurePosixPath(page).parent}/solutions.md"), flags=re.M)
     solved = re.findall(r"^\*\*(\d)\.\*\* \S", sections[sections.index(title) + 1], re.M)
     assert asked == solved == [str(number) for number in range(1, len(asked) + 1)]
+    english = f"docs/{PurePosixPath(page).name}"
+    levels, theirs = (re.findall(r"^\d\. (★{1,3}) ", text_of(one), re.M) for one in (page, english))
+    assert levels == theirs
+    assert len(levels) == len(asked)
     assert f"](solutions.md#{title.lower().replace(' ', '-')})" in text_of(page)
+
+
+def solution_of(name: str) -> str:
+    """The function of an exercise."""
+    (called,) = exercises()[name].functions
+    (found,) = (b.body for b in blocks(text_of(SOLUTIONS)) if b.body.startswith(f"def {called.partition('(')[0]}("))
+    return found
+
+
+@pytest.mark.parametrize("name", exercises())
+def test_an_answer_is_tried_as_the_solution_is(name: str, tmp_path: Path) -> None:
+    asked, names, file = exercises()[name], run_code(_NUMBERED[int(name[0])]), tmp_path / "exercises.py"
+    assert f"`{asked.functions[0].partition('(')[0]}(" in text_of(_NUMBERED[int(name[0])])
+    file.write_text(solution_of(name), encoding="utf-8")
+    assert failure(asked, file, {**names}) == ""
+    file.write_text(re.sub(r"^(    .*\n)+\Z", "    pass\n", solution_of(name), flags=re.M), encoding="utf-8")
+    assert failure(asked, file, {**names})
+    file.write_text("", encoding="utf-8")
+    assert failure(asked, file, {**names}) == f"{file} does not define {asked.functions[0]}"
+
+
+def test_the_command_says_whether_an_answer_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert outcome("docs.check", check, capsys, "1.1").err.startswith("docs.check: error: 1.1 asks for no function: ")
+    assert "no exercises.py: write n_parameters(d_model" in outcome("docs.check", check, capsys, "1.2").err
+    for told, answer in (
+        ("1.2: right\n", solution_of("1.2")),
+        ("1.2: not yet\nassert sum(", "def n_parameters(d_model, n_heads):\n    return 4 * d_model**2\n"),
+        ("1.2: not yet\nassert sum(", "def n_parameters(d_model, n_heads):\n    return d_mode\n"),
+    ):
+        Path("exercises.py").write_text(answer, encoding="utf-8")
+        found = outcome("docs.check", check, capsys, "1.2")
+        assert found.out.startswith(told)
+        assert found.status == (0 if "right" in told else 1)
+    assert found.out.endswith("\nexercises.py, line 2\nNameError: name 'd_mode' is not defined\n")
 
 
 def without_targets(text: str) -> str:
