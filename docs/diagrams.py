@@ -234,7 +234,7 @@ def _shades(values: Tensor) -> list[list[str]]:
 def draw_teacher_forcing(picture: Path) -> None:
     """Draw what a decoder reads and predicts: in training the right translation, then what it wrote itself."""
     right, said = ["Kyoto", "is", "old", ".", EOS], ["Kyoto", "was", "old", ".", EOS]
-    with _board(picture, 830, 424) as board:
+    with _board(picture, 830, 432) as board:
         for bottom, title, read, predicted in (
             (218, "training: the right translation is read, whatever was predicted", [BOS, *right[:-1]], said),
             (8, "translating: what was predicted is read", [BOS, *said[:-1]], said),
