@@ -134,5 +134,7 @@ def unchecked(source: str) -> Iterator[str]:
 
 
 def test_nothing_that_was_read_is_run_or_unpacked_unchecked() -> None:
-    found = {path: list(unchecked(source)) for path, source in python_sources().items()}
+    sources = python_sources()
+    sources.pop("docs/check.py")  # it is there to run code: the pages', and what its caller has written
+    found = {path: list(unchecked(source)) for path, source in sources.items()}
     assert {path: lines for path, lines in found.items() if lines} == {}
