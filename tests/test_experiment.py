@@ -749,13 +749,15 @@ def test_an_ablation_writes_a_table_and_a_picture_for_a_report_the_same(
     run: Run, ablation: Ablation, world: World, tmp_path: Path
 ) -> None:
     write(ablation, SCORES)
-    table, picture = (tmp_path / "figure" / f"ablation_tiny.{suffix}" for suffix in ("md", "png"))
+    kinds = ("md", "png", "ja.png")
+    table, picture, japanese = (tmp_path / "figure" / f"ablation_tiny.{kind}" for kind in kinds)
     made = set()
     for arguments in ((), ("--report",)):
         ended = run("--folder", tmp_path / "figure", *arguments, text=SWITCHES)
-        assert (ended.status, ended.out.splitlines()) == (0, [str(table), str(picture)])
+        assert (ended.status, ended.out.splitlines()) == (0, [*map(str, (table, picture, japanese))])
         made.add(table.read_text(encoding="utf-8"))
     assert not world.options
     assert picture.read_bytes().startswith(b"\x89PNG")
+    assert japanese.read_bytes() != picture.read_bytes()
     (text,) = made
     assert "`optimizer.clip_norm` null, `optimizer.betas` [0.5, 0.75]" in text

@@ -377,9 +377,10 @@ def draw(rows: Sequence[Row], name: str, picture: Path) -> None:
 
 
 def write_page(ablation: Ablation, folder: Path, command: str) -> list[Path]:
-    """Write the table and the picture, and return where they are."""
+    """Write the table and the picture in both languages, and return where they are."""
     rows = ablation.rows()
-    table, picture = (folder / f"ablation_{ablation.config.name}.{suffix}" for suffix in ("md", "png"))
-    draw(rows, ablation.config.name, picture)
+    table, picture, japanese = (folder / f"ablation_{ablation.config.name}.{kind}" for kind in ("md", "png", "ja.png"))
+    for file in (picture, japanese):
+        draw(rows, ablation.config.name, file)
     write_text(table, page(ablation, rows, command, picture.name))
-    return [table, picture]
+    return [table, picture, japanese]

@@ -159,7 +159,38 @@ LABELS = {  # a # stands for a number; what is not here, such as the name of a s
     "predicted: masked": "予測する: マスク",
     "predicted: replaced by another token": "予測する: 別のトークンに置き換え",
     "predicted: left unchanged": "予測する: そのまま",
-    "the base": "基準",
+    # one setting at a time
+    "one switch at a time; a dot: a seed; a bar: mean ± margin": "設定を一つずつ変える。丸はシード、棒は平均と誤差",
+    "dev BLEU (multi#k_tok, en-de)": "開発セットの BLEU（multi#k_tok、英独）",
+    "dev BLEU (multi#k_tok, de-en)": "開発セットの BLEU（multi#k_tok、独英）",
+    "dev accuracy (tanaka ja)": "開発セットの正解率（tanaka ja）",
+    "base": "基準",
+    "activation GELU": "活性化関数 GELU",
+    "activation Mish": "活性化関数 Mish",
+    "activation Swish": "活性化関数 Swish",
+    "activation, not GELU ReLU": "活性化関数 ReLU（基準は GELU）",
+    "activation, not GELU Swish": "活性化関数 Swish（基準は GELU）",
+    "average of weights moving, #": "重みの移動平均 #",
+    "average of weights none": "重みの平均なし",
+    "beam #": "ビーム幅 #",
+    "beam #, greedy": "ビーム幅 #（貪欲法）",
+    "dropout #": "ドロップアウト #",
+    "embeddings not times √D": "埋め込みを √D 倍しない",
+    "embeddings times √D, as a Transformer's": "埋め込みを √D 倍する（Transformer のように）",
+    "heads of one total width #": "ヘッド # 個（幅の合計は同じ）",
+    "label smoothing #": "ラベル平滑化 #",
+    "layers, encoder + decoder # + #": "層 # + #（エンコーダー + デコーダー）",
+    "learning rate inverse square root": "学習率は逆平方根",
+    "norm last": "Post-LN",
+    "optimizer Adam": "オプティマイザー Adam",
+    "positions learned": "学習する位置",
+    "positions none": "位置なし",
+    "scores not divided by √K": "スコアを √K で割らない",
+    "sub-word sampling BPE-dropout #": "BPE-dropout #",
+    "tied embeddings none": "重みの共有なし",
+    "vocabulary BPE of #": "語彙 BPE #",
+    "vocabulary unigram of #": "語彙 ユニグラム #",
+    "width #": "幅 #",
     # decoding
     "step #": "ステップ #",
     "step #: both kept": "ステップ #: 二つとも残す",
@@ -203,9 +234,12 @@ LABELS = {  # a # stands for a number; what is not here, such as the name of a s
 
 
 def in_japanese(label: str) -> str:
-    """Return a label in Japanese, if it is known, with its own numbers."""
-    numbers = iter(_NUMBER.findall(label))
-    return re.sub("#", lambda _: next(numbers), LABELS.get(_NUMBER.sub("#", label), label))
+    """Return a label in Japanese, if it is known, with its own numbers; what stands before it, as in "RUN: label"."""
+    known, numbers = _NUMBER.sub("#", label), iter(_NUMBER.findall(label))
+    if known in LABELS:
+        return re.sub("#", lambda _: next(numbers), LABELS[known])
+    before, colon, rest = label.partition(": ")
+    return f"{before}: {LABELS[rest]}" if colon and rest in LABELS else label
 
 
 def translate_labels(figure: "Figure") -> None:
