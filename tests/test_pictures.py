@@ -129,7 +129,7 @@ def test_a_label_keeps_its_numbers() -> None:
     for label, ours in LABELS.items():
         assert label.count("#") == ours.count("#")
     assert in_japanese("14,892,480 parameters") == "パラメーター数 14,892,480"
-    assert in_japanese("multi30k: one switch at a time; a dot: a seed; a bar: mean ± margin").startswith("multi30k: 設定")
+    assert in_japanese("multi30k: norm last") == "multi30k: Post-LN"
     assert in_japanese("encoder, layer 6, head 1") == "エンコーダー、層 6、ヘッド 1"
     assert in_japanese("peak_lr 0.001, warmup_steps 1000") == "peak_lr 0.001, warmup_steps 1000"
 
