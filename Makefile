@@ -49,7 +49,7 @@ rehearse: install  ## the tests and the demo as on an older processor: AS=avx2 o
 bench: install  ## compare the newest run's decoding speed with CTranslate2's: some minutes
 	$(RUN) python -m bench.decode
 
-figures: install  ## draw the pictures of docs/: half a minute
+figures: install  ## draw the pictures of docs/: a minute
 	$(RUN) python -m docs.figures
 
 site: install runtime  ## build a site of the guide, with pages that translate and look inside

@@ -31,6 +31,7 @@ from const.corpora import CORPORA
 from const.path import FIGURE, PICKLES, ROOT
 from docs.check import exercises, failure
 from docs.check import main as check
+from docs.diagrams import FOLLOWS, merges
 from docs.notebook import main as write_notebooks
 from docs.notebook import notebook
 from tests.served import ask
@@ -291,6 +292,15 @@ def test_the_byte_pairs_of_page_0_are_sentencepieces_on_real_text(name: str) -> 
     unseen = [line for line in lines[500:] if characters >= set(line)]
     assert len(unseen) > 200
     assert [page["cut_bpe"](line, made) for line in unseen] == theirs.split(unseen)
+
+
+def test_diagrams_show_what_their_pages_compute() -> None:
+    page, toy = run_code("docs/0-tokens.md"), run_code("docs/6-decoding.md")["follows"]
+    made = page["learn_bpe"](page["lines"], 300)  # its `made` may be a solution's by now
+    for word in ("▁garden", "▁older", "建てられました"):
+        pieces = merges(word, made)[-1][0]
+        assert pieces == page["cut_bpe"](word.removeprefix("▁"), made)[-len(pieces) :]
+    assert {word: toy[word] for word in FOLLOWS} == FOLLOWS
 
 
 def says(page: str, *figures: str, in_order: bool = False) -> bool:
