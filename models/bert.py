@@ -47,19 +47,12 @@ class Bert(nn.Module):
         )
         initialise_truncated(self, _STD)
 
-    def forward(
-        self,
-        ids: Int[Tensor, "B L"],
-        segments: Int[Tensor, "B L"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-    ) -> Float[Tensor, "B L D"]:
+    def forward(self, ids: Int[Tensor, "B L"], segments: Int[Tensor, "B L"] | None = None) -> Float[Tensor, "B L D"]:
         """Return the output of the last block, for at most `max_length` positions.
 
-        Without `segments`, the numbers of the tokens' sentences, all belong to the first. Without a mask, as in
-        `layers.mask`, all positions attend to everything but padding.
+        Without `segments`, the numbers of the tokens' sentences, all belong to the first.
         """
-        mask = padding_mask(ids, self.pad_id) if mask is None else mask
-        x = self.embed(ids, segments)
+        x, mask = self.embed(ids, segments), padding_mask(ids, self.pad_id)
         for block in self.encoder:
             x = block(x, mask)
         return x
@@ -128,14 +121,9 @@ class BertForPreTraining(nn.Module):
         self.next_sentence = nn.Linear(config.d_model, 2)
         initialise_truncated(self.next_sentence, _STD)
 
-    def forward(
-        self,
-        ids: Int[Tensor, "B L"],
-        segments: Int[Tensor, "B L"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-    ) -> Prediction:
+    def forward(self, ids: Int[Tensor, "B L"], segments: Int[Tensor, "B L"] | None = None) -> Prediction:
         """Return logits at every position, masked or not."""
-        x = self.bert(ids, segments, mask)
+        x = self.bert(ids, segments)
         return Prediction(self.head(x), self.next_sentence(self.pooler(x)))
 
 
@@ -151,12 +139,7 @@ class BertClassifier(nn.Module):
         self.classifier = nn.Linear(config.d_model, n_classes)
         initialise_truncated(self.classifier, _STD)
 
-    def forward(
-        self,
-        ids: Int[Tensor, "B L"],
-        segments: Int[Tensor, "B L"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-    ) -> Float[Tensor, "B C"]:
+    def forward(self, ids: Int[Tensor, "B L"], segments: Int[Tensor, "B L"] | None = None) -> Float[Tensor, "B C"]:
         """Return logits of the classes."""
         real = ids != self.bert.pad_id if self.config.pooling == "mean" else None
-        return self.classifier(self.dropout(self.pooler(self.bert(ids, segments, mask), real)))
+        return self.classifier(self.dropout(self.pooler(self.bert(ids, segments), real)))

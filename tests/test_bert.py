@@ -123,16 +123,6 @@ def test_the_maps_are_hugging_faces(theirs: transformers.BertConfig, ours: BertC
         assert mine[rows, :, queries].masked_select(~REAL[rows][:, None]).count_nonzero() == 0
 
 
-def test_a_mask_of_ones_own_takes_the_place_of_paddings() -> None:
-    oracle = lively(transformers.BertModel, config())
-    model = BertForPreTraining(TINY, VOCAB).double().eval()
-    load_theirs(model, oracle.state_dict())
-    seen = torch.ones_like(IDS, dtype=torch.bool)
-    seen[0, 4], seen[1, 1] = False, False  # but the padding is seen
-    expected = oracle(input_ids=IDS, token_type_ids=SEGMENTS, attention_mask=seen.long()).last_hidden_state
-    torch.testing.assert_close(model.bert(IDS, SEGMENTS, seen[:, None, None]), expected)
-
-
 def test_dropout_stands_where_hugging_faces_does(monkeypatch: pytest.MonkeyPatch) -> None:
     def shrink(x: Tensor, p: float, training: bool = True) -> Tensor:
         return x * (1 - p) if training else x
