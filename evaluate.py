@@ -20,6 +20,7 @@ from utils.evaluation.score import (
     compare_files,
     evaluate_file,
     evaluate_run,
+    loaded,
     print_multi_bleu,
     read_aligned,
     read_run_text,
@@ -93,15 +94,13 @@ def score_alignments(arguments: Namespace) -> None:
     languages = read_config(folder, TranslationConfig).data.languages
     for text, file, language in zip(texts, files[1:], languages, strict=True):
         refuse_other_language(text, language, str(file), "wrong file, or a run of the other direction?")
-    from utils.device import pick_device
     from utils.evaluation.heads import draw_error_rates, parse_gold, score_alignment
-    from utils.load import load_run
 
     golds = [
         parse_gold(f"{arguments.gold}, line {number}", line, len(source.split()), len(target.split()))
         for number, (line, source, target) in enumerate(zip(lines, *texts, strict=True), 1)
     ]
-    run, name = load_run(folder, pick_device(arguments.device)), folder.resolve().name
+    run, name = loaded(folder, arguments), folder.resolve().name
     scores, left_out = score_alignment(run, texts, golds, arguments.layer)
     best, title = min(scores, key=lambda score: score.aer), f"{name}, {arguments.gold.name}"
     rows = [[str(layer), str(head), *(f"{100 * share:.1f}" for share in shares)] for layer, head, *shares in scores]
@@ -133,12 +132,10 @@ def score_pairs(arguments: Namespace) -> None:
                 "--checkpoint.keep_best 50"
             )
     from utils.dataset.embedded import minimal_pairs
-    from utils.device import pick_device
     from utils.evaluation.validation import CHANCE, draw_pair_courses, pair_course, pair_table
-    from utils.load import load_run
 
-    pairs, device = minimal_pairs(), pick_device(arguments.device)
-    courses = [pair_course(load_run(folder, device), pairs) for folder in folders]
+    pairs = minimal_pairs()
+    courses = [pair_course(loaded(folder, arguments), pairs) for folder in folders]
     print("right translation likelier than the wrong one, % of the pairs", *pair_table(courses, pairs), sep="\n")
     if arguments.picture:
         draw_pair_courses(courses, arguments.picture)
@@ -155,11 +152,9 @@ def check_survival(arguments: Namespace) -> None:
     source, target = map(primary_language, data.languages)
     if {source, target} != {"ja", "en"}:
         raise ValueError(f"{folder} translates {source} to {target}; the sentences are for ja to en, or en to ja")
-    from utils.device import pick_device
     from utils.evaluation.survive import check, draw, survival_table, wrong_examples
-    from utils.load import load_run
 
-    translator = load_run(folder, pick_device(arguments.device), plain=True).translator()
+    translator = loaded(folder, arguments, plain=True).translator()
     sentences = draw(source, arguments.sentences)
     texts = [*dict.fromkeys(text for sentence in sentences for text in (sentence.text, sentence.twin))]
     with tqdm(total=len(texts), desc="translating", unit="sentence", disable=None, leave=False) as bar:
@@ -181,8 +176,6 @@ def print_everyday(arguments: Namespace) -> None:
     for folder, (source, _) in zip(folders, directions, strict=True):
         if primary_language(source) not in everyday:
             raise ValueError(f"{folder} reads {source}; the sentences are in {' and '.join(everyday)}")
-    from utils.device import pick_device
-    from utils.load import load_run
     from utils.terminal.output import notices
 
     names = [folder.resolve().name for folder in folders]
@@ -190,7 +183,7 @@ def print_everyday(arguments: Namespace) -> None:
     for name, folder, (source, target) in zip(names, folders, directions, strict=True):
         print(f"\n## `{name}` ({source}→{target}), weights {file_hash(folder / WEIGHTS)[:8]}")
         topics = {topic: text.split(" / ") for topic, text in everyday[primary_language(source)].items()}
-        translator = load_run(folder, pick_device(arguments.device), plain=True).translator()
+        translator = loaded(folder, arguments, plain=True).translator()
         translations = iter(translator.translate([*chain(*topics.values())]))
         for topic, sentences in topics.items():
             print(f"\n### {topic.capitalize()}\n")

@@ -58,18 +58,24 @@ def read_aligned(files: Sequence[Path]) -> list[list[str]]:
     return texts
 
 
-def read_run_text(arguments: Namespace) -> tuple["Run", "Corpus", ParallelText, str]:
-    """Return a run, its corpus, a held-out set of that or the first sentences of it, and what to call this text."""
-    require_options_at_least(arguments, limit=1)
-    folder = find_run(arguments.run)
+def loaded(folder: Path, arguments: Namespace, plain: bool = False) -> "Run":
+    """Load a run on the requested device; its texts have the requested tag, or are plain, even if it learned words."""
     # only now: torch takes seconds to import, which neither --help nor a mistake should wait for
-    from utils.dataset.corpus import prepare_to_score
     from utils.device import pick_device
     from utils.load import load_run
     from utils.memory import keep_freed_memory
 
     keep_freed_memory()
-    run = load_run(folder, pick_device(arguments.device), tag=arguments.tag)
+    return load_run(folder, pick_device(arguments.device), plain, arguments.get("tag"))
+
+
+def read_run_text(arguments: Namespace) -> tuple["Run", "Corpus", ParallelText, str]:
+    """Return a run, its corpus, a held-out set of that or the first sentences of it, and what to call this text."""
+    require_options_at_least(arguments, limit=1)
+    folder = find_run(arguments.run)
+    from utils.dataset.corpus import prepare_to_score
+
+    run = loaded(folder, arguments)
     corpus = prepare_to_score(run.config.data, split=arguments.split)
     pairs = read_parallel(corpus.held_out(arguments.split))[: arguments.limit]
     part = f", first {len(pairs)} sentences" if arguments.limit else ""
