@@ -667,7 +667,7 @@ def draw_page() -> None:
         return
     if len(sys.argv) != 4:
         raise ValueError("give a run, a sentence and a file: python -m tests.test_browser RUN SENTENCE FILE")
-    own, picture = served(find_run(Path(sys.argv[1]))), Path(sys.argv[3])
+    own, picture = served([find_run(Path(sys.argv[1]))]), Path(sys.argv[3])
     with own as (url, _), sync_playwright() as playwright, launched(playwright) as browser:
         page = browser.new_page(viewport={"width": 1000, "height": 600}, locale=locale_of(picture))
         page.goto(url)

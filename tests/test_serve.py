@@ -41,7 +41,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import serve
 from bench import serve as bench
-from bench.serve import Answer, Measurement
+from bench.serve import Answer, Measurement, Question
 from config.search import Limits
 from const.path import ROOT
 from const.token import EOS
@@ -1294,30 +1294,38 @@ def test_a_mistake_is_one_line(command: Command, served: list[tuple[FastAPI, Lim
 
 
 def test_each_fault_is_called_by_its_name() -> None:
-    texts = TEXT.src[:8]
-    offline = {text: best.text for text, best in zip(texts, translator().translate(texts), strict=True)}
+    own = Service([served_run()], Limits())
+    questions = [Question(text, "ja", "en") for text in TEXT.src[:8]]
+    expected = bench.offline(own, questions)
 
-    def checked(said: Sequence[tuple[str, str | None]], offline: dict[str, str] = offline) -> Measurement:
-        answers = [Answer(text, translation, 0.001 * i) for i, (text, translation) in enumerate(said, 1)]
-        return bench.checked(answers, 2.0, 4, offline, translator())
+    def checked(said: Sequence[tuple[Question, str | None]], changed: dict[Question, str] | None = None) -> Measurement:
+        answers = [Answer(question, text, 0.001 * i) for i, (question, text) in enumerate(said, 1)]
+        alone = lambda question: bench.offline(own, [question])[question]  # noqa: E731
+        return bench.checked(answers, 2.0, 4, expected | (changed or {}), alone)
 
-    measured = checked(list(offline.items()))
+    measured = checked(list(expected.items()))
     assert (measured.answers, measured.errors, measured.mixed_up, measured.differing, measured.ties) == (8, 0, 0, 0, 0)
     assert (measured.sentences_per_s, measured.p50_ms, measured.p99_ms) == pytest.approx((4, 4.5, 8))
-    first, second, third = texts[:3]
-    assert offline[third] != offline[second]
-    measured = checked([(first, offline[first]), (second, offline[third]), (second, "nonsense"), (second, None)])
+    first, second, third = questions[:3]
+    assert expected[third] != expected[second]
+    measured = checked([(first, expected[first]), (second, expected[third]), (second, "nonsense"), (second, None)])
     assert (measured.answers, measured.mixed_up, measured.differing, measured.errors, measured.ties) == (3, 1, 1, 1, 0)
-    measured = checked([(second, offline[second])], offline | {second: "what a batch has found"})
+    measured = checked([(second, expected[second])], {second: "what a batch has found"})
     assert (measured.ties, measured.differing, measured.mixed_up) == (1, 0, 0)
 
 
 @pytest.mark.slow
 def test_a_server_in_a_process_of_its_own_is_measured(tmp_path: Path) -> None:
-    own = load_run(run(tmp_path), torch.device("cpu"))
-    single, many = bench.measure(own, TEXT.src[:40], [1, 4], 0.5, "fp32")
+    folders = [run(tmp_path)]
+    own = Service([serve.load_served(folders[0], "cpu", "fp32")], Limits())
+    expected = bench.offline(own, [Question(text, "ja", "en") for text in TEXT.src[:40]])
+    measuring = bench.Bench(folders, ["--precision", "fp32"], expected, lambda question: expected[question])
+    single, many = measuring.measure([1, 4], 0.5)
     for measured in (single, many):
         assert measured.answers > 0
         assert (measured.errors, measured.mixed_up, measured.differing) == (0, 0, 0)
     assert (single.clients, many.clients) == (1, 4)
     assert bench.figures([single, many])["together_x"] == many.sentences_per_s / single.sentences_per_s
+    endured, statuses = measuring.endure(30, 4, 1.0, 1)
+    assert {name for name, (most, _) in bench.BOUNDS.items() if endured.get(name, 0) > most} <= {"growth"}
+    assert all(statuses.values())
