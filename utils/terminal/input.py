@@ -103,19 +103,14 @@ def paired(
     chunks: Iterable[list[str]], others: Iterator[str], names: tuple[str, str]
 ) -> Iterator[list[tuple[str, str]]]:
     """Pair each line of the chunks with the corresponding line of another stream; both must end together."""
-    n_lines = 0
+    n_lines, (name, other) = 0, names
     for chunk in chunks:
-        pairs = list(zip(chunk, others, strict=False))
-        yield pairs
+        yield (pairs := list(zip(chunk, others, strict=False)))
         n_lines += len(pairs)
         if len(pairs) < len(chunk):
-            longer, shorter = names
-            break
-    else:
-        if next(others, None) is None:
-            return
-        shorter, longer = names
-    raise ValueError(f"{shorter} ends after {n_lines:,} lines, {longer} has more: give one line per line")
+            raise ValueError(f"{other} ends after {n_lines:,} lines, {name} has more: give one line per line")
+    if next(others, None) is not None:
+        raise ValueError(f"{name} ends after {n_lines:,} lines, {other} has more: give one line per line")
 
 
 def ask_for_lines() -> None:
