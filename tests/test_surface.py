@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import yaml
 
 import utils.arguments
 from const.corpora import VERSION
@@ -24,7 +25,7 @@ from utils.run import SHIPPED
 
 COMMANDS = sorted(path.name for path in ROOT.glob("*.py"))
 READMES = ("README.md", "README.ja.md")
-UNSHOWN = {*READMES, "LICENSE"}  # what the tree may leave out
+UNSHOWN = {*READMES, "LICENSE", "CITATION.cff"}  # what the tree may leave out
 # A path or host that only one machine has; poetry.lock records what its packages say of themselves.
 TRACE = re.compile(
     r"(?<![\w.])/(?:work|root|home|Users)/\w"
@@ -172,7 +173,8 @@ def test_no_tracked_file_knows_a_machine() -> None:
 
 def test_the_version_is_the_projects() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["version"] == VERSION
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert project["version"] == citation["version"] == VERSION
 
 
 def test_the_image_has_all_that_the_server_may_import_and_listens_where_the_page_says() -> None:
