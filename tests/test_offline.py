@@ -29,6 +29,7 @@ from utils.export.web import PACKAGE, RUNTIME, VERSION, find_runtime, write_web
 from utils.load import Run, load_run
 from utils.run import WEIGHTS
 from utils.text.tokenizer import TokenizerPair
+from utils.text.words import WORDS
 from utils.training.checkpoint import read_weights, write_weights
 from utils.training.schedule import Rank
 
@@ -550,6 +551,14 @@ def test_the_weights_of_other_steps_are_told_apart(
         told = explained(run, run.translator(run.config.search, "fp32"), {"text": SENTENCE})
         assert alike(answer, told | {"seconds": answer["seconds"]})
     assert both[0]["text"] != both[1]["text"]
+
+
+def test_a_run_that_reads_separated_words_is_refused(tmp_path: Path, runtime: Path) -> None:
+    own = tmp_path / "run"
+    own.mkdir()
+    (own / WORDS).write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match="a page cannot separate them"):
+        write_web({own: []}, tmp_path, runtime)
 
 
 @pytest.mark.slow

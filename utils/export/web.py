@@ -23,6 +23,7 @@ from utils.load import load_run
 from utils.run import nearness
 from utils.search import glossary
 from utils.text import capitals, form, language, loop, number, protected, sentence, structure
+from utils.text.words import WORDS
 from utils.training.checkpoint import read_weights
 
 PACKAGE, VERSION = "onnxruntime-web", "1.30.0"  # with which the tests are made
@@ -93,6 +94,9 @@ def write_web(
 
 def _write_run(folder: Path, draft: Path, checkpoints: Sequence[Path]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write a run's network and vocabulary; return what the page and what the worker are told of it."""
+    if (folder / WORDS).is_file():
+        remedy = "train it with plain text, or export it --to onnx or ctranslate2"
+        raise ValueError(f"{folder} learned from text with separated words, and a page cannot separate them: {remedy}")
     run, place = load_run(folder), draft / folder.resolve().name
     place.mkdir()
     graphs = write_graphs(run, place, "int8")
