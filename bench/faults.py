@@ -15,9 +15,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -195,9 +198,11 @@ def compare(training: TinyTraining, reference: Mapping[str, Any]) -> None:
 
 def survive_kills(folder: Path, n: int, reference: Mapping[str, Any], seconds: float, seed: int) -> dict[str, int]:
     """Kill trainings n times in all, every other time at a bad moment, and let each of them finish after some kills."""
-    draw, figures = random.Random(seed), Counter({"kills": 0, **{f"kills_{aim}": 0 for aim in AIMS}, "trainings": 0})
+    aims = [AIMS[number // 2 % len(AIMS)] if number % 2 else "any moment" for number in range(n)]
+    figures = Counter({"kills": 0, **{f"kills_{aim}": 0 for aim in AIMS}, "trainings": 0})
+    bar, lock, numbers = tqdm(total=n, desc="killed", disable=None), Lock(), count()
 
-    def kill(training: TinyTraining, aim: str) -> bool:
+    def kill(training: TinyTraining, aim: str, draw: random.Random) -> bool:
         if aim in ("rename", "validation"):
             killer = (aim, str(draw.randint(1, 12 if aim == "rename" else 4)), draw.choice(("before", "after")))
             return training.kill_after(lambda process: process.wait(PATIENCE), killer)
@@ -213,26 +218,30 @@ def survive_kills(folder: Path, n: int, reference: Mapping[str, Any], seconds: f
 
         return training.kill_after(wait)
 
-    with tqdm(total=n, desc="killed", disable=None) as bar:
-        while figures["kills"] < n:
-            training = TinyTraining(folder / f"killed-{figures['trainings']}")
-            for _ in range(min(KILLS_A_TRAINING, n - figures["kills"])):
-                before, number = training.drafts(), figures["kills"]
-                aim = AIMS[number // 2 % len(AIMS)] if number % 2 else "any moment"
-                if not kill(training, aim):
-                    break
-                figures["kills"] += 1
-                in_save = bool(training.drafts() - before)
-                figures["kills_save"] += in_save  # whatever it was aimed at
-                figures[f"kills_{aim}"] += aim in AIMS[1:]
-                bar.update()
-                if bar.disable:  # no terminal
-                    print(f"killed {figures['kills']} of {n}: {'save' if in_save else aim}", flush=True)
-            else:
+    def survive(first: int) -> None:
+        draw, left = random.Random(f"{seed} {first}"), aims[first : first + KILLS_A_TRAINING][::-1]
+        while left:  # a training may end before it is killed: then another is for the rest
+            training = TinyTraining(folder / f"killed-{next(numbers)}")
+            before = training.drafts()
+            while left and (was_killed := kill(training, left[-1], draw)):
+                aim, after = left.pop(), training.drafts()
+                in_save = bool(after - before)
+                before = after
+                with lock:
+                    figures.update(["kills", *["kills_save"] * in_save, *[f"kills_{aim}"] * (aim in AIMS[1:])])
+                    bar.update()
+                    if bar.disable:  # no terminal
+                        print(f"killed {figures['kills']} of {n}: {'save' if in_save else aim}", flush=True)
+            if was_killed:
                 training.finish()
             compare(training, reference)
-            figures["trainings"] += 1
-    return {name: figures[name] for name in figures if name != "kills_any moment"}
+            with lock:
+                figures["trainings"] += 1
+
+    with bar, ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(survive, range(0, n, KILLS_A_TRAINING)):
+            pass
+    return dict(figures)
 
 
 def refuse_damages(training: TinyTraining, n: int, seed: int) -> int:
