@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -876,3 +877,23 @@ def test_a_film_is_translated_and_what_is_lost_is_said_with_its_line(command: Co
     assert [" ".join(text.split()) for text in texts] == [text.strip() for text in translated]
     command("--input", film, "--output", tmp_path / "out.srt")
     assert (tmp_path / "out.srt").read_text() == found.out
+
+
+@pytest.mark.parametrize(
+    ("read", "unit"),
+    [
+        (Catalog, '#: a.c:{0}\n#, c-format\nmsgid "Open %s number {0}"\nmsgstr ""\n\n'),
+        (Subtitles, "{0}\n00:00:01,000 --> 00:00:02,000\n- Where is <i>it</i>?\n- Here, number {0}.\n\n"),
+    ],
+)
+def test_a_file_of_twenty_thousand_takes_as_long_for_each_as_a_short_one(
+    read: type[Catalog | Subtitles], unit: str, tmp_path: Path
+) -> None:
+    def processor_s(n: int) -> float:
+        file = tmp_path / "file"
+        file.write_text("".join(map(unit.format, range(1, n + 1))), encoding="utf-8")
+        begin = time.process_time()
+        assert len(read(file).texts) >= n
+        return time.process_time() - begin
+
+    assert processor_s(20_000) < 3 * 8 * processor_s(2_500)  # 64 times as long if each place is counted from the first
