@@ -24,7 +24,7 @@ _PARTS = {
     "tanaka dev": "small_parallel_enja/dev", "tanaka test": "small_parallel_enja/test", "kftt": "orig/kyoto-train",
 }  # fmt: skip
 PHRASES = ROOT / "corpus/phrases.tsv"  # greetings and the like, which lectures and Tanaka hardly have
-_PHRASES_TIMES = 10  # that each of them is in the text: few as they are, they would not be learned
+_PHRASES_TIMES = 30  # that each of them is in the text: few as they are, they would not be learned
 _MIN_TIMES = 3  # that a word occurs within sentences, for its case to count
 _MOSTLY = 0.9  # share of them that are in one case
 _NAMES = (

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -33,7 +32,7 @@ from utils.run import WEIGHTS, find_run, run_reading
 from utils.search.inspection import Inspector
 from utils.search.searcher import BeamSearch, Sampling
 from utils.search.translator import Translator
-from utils.terminal.catalog import Catalog
+from utils.terminal.catalog import _MESSAGE, Catalog
 from utils.terminal.input import Ahead, Conversation, arriving_lines, count_lines, kept_history, lines_after, paired
 from utils.terminal.option import SEARCH, Options, search_configs
 from utils.terminal.output import Presenter
@@ -759,6 +758,13 @@ msgstr ""«|
 """
 
 
+def test_comments_without_a_message_are_passed_at_once() -> None:
+    """Not tried again from each of their lines, which takes the square of their number."""
+    for comment in ('#~ msgid "old"\n', '#| msgid "older"\n'):
+        end = 9 * len(comment)
+        assert [found.span() for found in _MESSAGE.finditer(comment * 9)] == [(0, end), (end, end)]
+
+
 def marked(text: str) -> str:
     """The text with marks of placeholders in place of X, Y, Z, and 7, 8."""
     return text.translate(str.maketrans("XYZ78", NAME_MARKS[:3] + NUMBER_MARKS[:2]))
@@ -877,23 +883,3 @@ def test_a_film_is_translated_and_what_is_lost_is_said_with_its_line(command: Co
     assert [" ".join(text.split()) for text in texts] == [text.strip() for text in translated]
     command("--input", film, "--output", tmp_path / "out.srt")
     assert (tmp_path / "out.srt").read_text() == found.out
-
-
-@pytest.mark.parametrize(
-    ("read", "unit"),
-    [
-        (Catalog, '#: a.c:{0}\n#, c-format\nmsgid "Open %s number {0}"\nmsgstr ""\n\n'),
-        (Subtitles, "{0}\n00:00:01,000 --> 00:00:02,000\n- Where is <i>it</i>?\n- Here, number {0}.\n\n"),
-    ],
-)
-def test_a_file_of_twenty_thousand_takes_as_long_for_each_as_a_short_one(
-    read: type[Catalog | Subtitles], unit: str, tmp_path: Path
-) -> None:
-    def processor_s(n: int) -> float:
-        file = tmp_path / "file"
-        file.write_text("".join(map(unit.format, range(1, n + 1))), encoding="utf-8")
-        begin = time.process_time()
-        assert len(read(file).texts) >= n
-        return time.process_time() - begin
-
-    assert processor_s(20_000) < 3 * 8 * processor_s(2_500)  # 64 times as long if each place is counted from the first

@@ -15,9 +15,9 @@ from utils.text.protected import NAME_MARKS, NUMBER_MARKS
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _STRINGS = rf"(?:[ \t]*{_STRING}[ \t]*\r?(?:\n|\Z))+"
-_MESSAGE = re.compile(
-    rf"(?:^|(?<=\ufeff))(?P<comments>(?:#(?!\|).*\n)*+)(?P<previous>(?:#\|.*\n)*)(?P<message>(?:msgctxt{_STRINGS})?msgid(?P<one>{_STRINGS})(?:msgid_plural(?P<many>{_STRINGS}))?)"
-    rf"(?P<translations>(?:msgstr(?:\[\d+\])?{_STRINGS})+)",
+_MESSAGE = re.compile(  # or comments without one: otherwise each of their lines would be tried as their first
+    rf"(?:^|(?<=\ufeff))(?P<comments>(?:#(?!\|).*\n)*+)(?P<previous>(?:#\|.*\n)*+)(?:(?P<message>(?:msgctxt{_STRINGS})?msgid(?P<one>{_STRINGS})(?:msgid_plural(?P<many>{_STRINGS}))?)"
+    rf"(?P<translations>(?:msgstr(?:\[\d+\])?{_STRINGS})+))?",
     re.M,
 )
 _DIRECTIVE = r"(?:[-+0#']|'[^\w\s])*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[jztL])?[A-Za-z@]"
@@ -56,7 +56,7 @@ class Catalog:
         self._lines, self.texts, self.numbers = list[_Line](), list[TaggedText](), list[int]()
         has_formats = bool(_formats(self._content))
         number_at = line_numbers(self._content)
-        for message in _MESSAGE.finditer(self._content):
+        for message in filter(_has_text, _MESSAGE.finditer(self._content)):
             sources = [_unquoted(message[name]) for name in ("one", "many") if message[name]]
             if not sources[0] or _unquoted(message["translations"]):  # the head of the file, or it has a translation
                 continue
@@ -83,6 +83,8 @@ class Catalog:
         return _MESSAGE.sub(self._translated, self._content)
 
     def _translated(self, message: re.Match[str]) -> str:
+        if not _has_text(message):
+            return message[0]
         if not _unquoted(message["one"]):  # it is the head of the file
             return re.sub(r"(?<=charset=)(?!UTF-8\b)[\w.:-]+", "UTF-8", message[0], flags=re.I)
         forms = self._forms.get(message.start(), [])
@@ -135,6 +137,10 @@ def _formats(comments: str) -> list[str]:
 def _placeholder(format_: str, has_formats: bool) -> re.Pattern[str]:
     """Return the pattern of a message's placeholders, by its format, and whether the file has any."""
     return re.compile("|".join([*([] if has_formats else [_FORMATS["none"]]), _FORMATS[format_], _BRACES]), re.A)
+
+
+def _has_text(message: re.Match[str]) -> bool:
+    return message["message"] is not None
 
 
 def _heads(message: re.Match[str]) -> list[str]:
