@@ -145,7 +145,7 @@ def score_pairs(arguments: Namespace) -> None:
 
 
 def check_survival(arguments: Namespace) -> None:
-    """Check what must survive in translations of drawn sentences: numbers, negation, addresses, emoji, names and more."""
+    """Check what must survive in translations of drawn sentences: numbers, negation, addresses, names and more."""
     require_options_at_least(arguments, sentences=1)
     folder = find_run(arguments.run)
     data = read_config(folder, TranslationConfig).data

@@ -297,8 +297,8 @@ async def under_attack(
 async def of_random_lengths(server: Served, questions: Sequence[Question], n: int, clients: int) -> dict[str, float]:
     """Send n requests of a word to a page, most of them short; return how many were lost, and the memory."""
     texts = defaultdict[tuple[str, str], str](str)
-    for q, *direction in questions:
-        texts[*direction] += f"{q} "
+    for q, source, target in questions:
+        texts[source, target] += f"{q} "
     directions = [*texts]
     draw, numbers, lost = random.Random(2), iter(range(1, n + 1)), 0
     memory = dict.fromkeys(("settled_mb", "last_mb"), 0.0)

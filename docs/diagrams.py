@@ -16,7 +16,7 @@ from docs.architecture import ATTENTION, DARK, EMBEDDING, FEED, GREY, LINEAR, NO
 from utils.dataset.corpus import prepare_corpus
 from utils.dataset.text import read_lines
 from utils.load import load_run
-from utils.search.forced import AttentionMap, attention_weights
+from utils.search.forced import AttentionMap, Kind, attention_weights
 from utils.text.tokenizer import SentencePieceTokenizer, every_token
 from utils.visualize.attention import heat_map
 from utils.visualize.curve import drawing, sheet
@@ -319,7 +319,11 @@ def draw_cache(picture: Path) -> None:
 
 _READ = "道長はその娘を天皇に嫁がせ、彼女は皇子を産んだ。"
 _WRITTEN = "Michinaga married his daughter to the Emperor, and she gave birth to a prince."
-_HEADS = (("encoder", 6, 1), ("encoder", 5, 4), ("decoder", 2, 1))  # and their layers
+_HEADS: tuple[tuple[Kind, int, int], ...] = (
+    ("encoder", 6, 1),
+    ("encoder", 5, 4),
+    ("decoder", 2, 1),
+)  # and their layers
 
 
 def draw_self_attention(picture: Path) -> None:

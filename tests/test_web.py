@@ -3,7 +3,7 @@
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -97,13 +97,20 @@ def test_the_run_that_reads_a_text_is_chosen_as_in_python(page: Page) -> None:
             }
         }""",
         [
-            [name, *languages[name], [[*side.model] for side in pair[: 2 - pair.is_joint]], [*pair.tags], near]
+            [
+                name,
+                *languages[name],
+                [[*cast(SentencePieceTokenizer, side).model] for side in pair[: 2 - pair.is_joint]],
+                [*pair.tags],
+                near,
+            ]
             for (name, pair), near in zip(pairs.items(), [1.02, 1, 1, 1], strict=True)
         ],
     )
     chosen = set()
     for text in TEXTS_OF_RUNS.replace("\n", "").split("|"):
         found = detect(text, ["ja", "en"])
+        assert found
         likely = {n: source_log_prob(ROOT / "pickles" / n)(text) for n in SHIPPED if languages[n][0] == found.language}
         best = max(likely.values())
         expected = next(n for n, p in likely.items() if p >= best * (1.02 if n == SHIPPED[0] else 1))
