@@ -1315,7 +1315,8 @@ def test_each_fault_is_called_by_its_name() -> None:
 
 
 @pytest.mark.slow
-def test_a_server_in_a_process_of_its_own_is_measured(tmp_path: Path) -> None:
+def test_a_server_in_a_process_of_its_own_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("utils.text.loop.OFTEN", 2)  # as in the server
     folders = [run(tmp_path)]
     own = Service([serve.load_served(folders[0], "cpu", "fp32")], Limits())
     expected = bench.offline(own, [Question(text, "ja", "en") for text in TEXT.src[:40]])
