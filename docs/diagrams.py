@@ -270,7 +270,7 @@ FOLLOWS = {  # the toy of page 6
 
 def draw_beam(picture: Path) -> None:
     """Draw all translations of a toy as a tree, and which of them a beam of two keeps."""
-    with _board(picture, 830, 250) as board:
+    with _board(picture, 830, 258) as board:
         board.box(80, 125, BOS)
         leaves = [(p * q, a, b) for a, p in FOLLOWS[BOS].items() for b, q in FOLLOWS[a].items()]
         kept = sorted(leaves, reverse=True)[:2]

@@ -298,7 +298,9 @@ def test_diagrams_show_what_their_pages_compute() -> None:
     page, toy = run_code("docs/0-tokens.md"), run_code("docs/6-decoding.md")["follows"]
     made = page["learn_bpe"](page["lines"], 300)  # its `made` may be a solution's by now
     for word in ("▁garden", "▁older", "建てられました"):
-        pieces = merges(word, made)[-1][0]
+        *_, (pieces, _) = steps = merges(word, made)
+        order = [made[joined] for _, joined in steps[1:]]
+        assert order == sorted(order)  # what was joined first in learning
         assert pieces == page["cut_bpe"](word.removeprefix("▁"), made)[-len(pieces) :]
     assert {word: toy[word] for word in FOLLOWS} == FOLLOWS
 
