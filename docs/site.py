@@ -78,7 +78,7 @@ def _render(file: Path) -> tuple[str, set[Path]]:
     text, linked = file.read_text(encoding="utf-8"), set[Path]()
     if file.suffix != ".md":
         return f"<h1>{_title(file)}</h1><pre>{_colored(text, file.name)}</pre>", linked
-    tokens = _MARKDOWN.parse(text)
+    tokens = _MARKDOWN.parse(re.sub(r"^<!-- .* -->$", "", text, flags=re.M))  # marks for other programs
     for opened, inside in pairwise(tokens):
         if opened.type == "heading_open":  # what a link names after #, as GitHub writes it
             opened.attrs["id"] = re.sub(r"[^\w\- ]", "", inside.content.lower()).replace(" ", "-")

@@ -699,6 +699,7 @@ def test_every_link_of_the_site_leads_to_a_page_that_it_has(tmp_path: Path) -> N
     assert {"1-attention.html", "explain.html", "beam.py.html"} <= {page.name for page in pages}
     tried = set()
     for page, html in pages.items():
+        assert "<p>&lt;!--" not in html  # a mark for a formatter
         for link in map(unescape, re.findall(r'(?:href|src)="([^"]*)"', re.sub("<pre.*?</pre>", "", html, flags=re.S))):
             if re.match(r"\w+:", link):
                 continue
