@@ -92,14 +92,13 @@ def product_peak(dtype: torch.dtype, device: torch.device = _CPU) -> float:
 
 
 def reading_speed(n_bytes: int) -> float:
-    """Return the GB/s at which weights of this size, in single precision, are multiplied with a vector."""
-    weight, x = torch.ones(n_bytes // 4 // 1024, 1024), torch.ones(1024)
-    times = []
+    """Return the GB/s at which numbers that take this many bytes are read: added up, with all threads."""
+    numbers, times = torch.ones(n_bytes // 4), []
     for _ in range(20):
         begin = time.perf_counter()
-        torch.mv(weight, x)
+        numbers.sum()
         times.append(time.perf_counter() - begin)
-    return weight.nbytes / min(times) / 1e9
+    return numbers.nbytes / min(times) / 1e9
 
 
 def precisions(asked: Sequence[Low] | None, candidates: Sequence[Low], d_model: int, learning: bool) -> list[str]:
