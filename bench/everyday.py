@@ -14,8 +14,9 @@ from random import Random
 
 from const.path import ROOT
 from utils.command import Parser, run_command
+from utils.dataset.formats import pairs_in
 from utils.dataset.protect import masked_pair
-from utils.dataset.text import Pair, ParallelFiles, lines_of, write_pairs
+from utils.dataset.text import Pair, ParallelFiles, write_pairs
 from utils.text.words import Words
 
 LANGUAGES = ("ja", "en")
@@ -98,8 +99,8 @@ def main() -> None:
     parts, draw = read(asked.archives), Random(1)
     usual = usual_words(parts["lectures"], parts["kftt"])
     tanaka = {name: [*plain(pairs, usual)] for name, pairs in parts.items() if name.startswith("tanaka")}
-    phrases = [(src, tgt) for src, tgt in (line.split("\t") for line in lines_of(PHRASES))]
-    learned, kyoto = [*tanaka["tanaka"], *parts["lectures"], *phrases * _PHRASES_TIMES], parts["kftt"]
+    phrases = [*pairs_in(PHRASES, LANGUAGES)] * _PHRASES_TIMES
+    learned, kyoto = [*tanaka["tanaka"], *parts["lectures"], *phrases], parts["kftt"]
     draw.shuffle(learned)
     draw.shuffle(kyoto)
     short = [pair for pair in kyoto if 8 < len(pair[0]) < 45]

@@ -28,7 +28,7 @@ from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor, nn
 
 import evaluate
-from bench.everyday import PHRASES
+from bench.everyday import LANGUAGES, PHRASES
 from config.data import DataConfig
 from config.search import SearchConfig
 from const.path import EVERYDAY, FIGURE, PICKLES
@@ -42,6 +42,7 @@ from utils.config import TranslationConfig
 from utils.dataset.batch import padded
 from utils.dataset.corpus import prepare_corpus, prepare_to_score
 from utils.dataset.embedded import MinimalPair
+from utils.dataset.formats import pairs_in
 from utils.dataset.labelled import LabelledBatch
 from utils.dataset.masked import MaskedBatch
 from utils.dataset.text import ParallelText, read_lines, read_parallel
@@ -1102,8 +1103,7 @@ def test_there_are_a_hundred_everyday_sentences_in_each_language() -> None:
 
 def test_no_everyday_sentence_is_among_the_phrases_that_were_learned_from() -> None:
     """The page is to show what was learned, not what was learned by heart."""
-    phrases = [line.split("\t") for line in PHRASES.read_text(encoding="utf-8").splitlines()]
-    for language, learned in zip(("ja", "en"), zip(*phrases, strict=True), strict=True):
+    for language, learned in zip(LANGUAGES, zip(*pairs_in(PHRASES, LANGUAGES), strict=True), strict=True):
         assert len({*learned}) == len(learned) > 300
         assert not {*SENTENCES[language]} & {*learned}
 
