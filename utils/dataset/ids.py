@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from threading import Thread, current_thread, main_thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,14 @@ from utils.dataset.protect import masked_pair
 from utils.dataset.text import BLOCK, FURTHER, ParallelFiles, TextLines, clean, in_blocks, lines_of
 from utils.file import read_json, write_json
 from utils.text.protected import STAND_INS
-from utils.text.tokenizer import Tokenizer, TokenizerPair, id_of_each, load_tokenizers, train_tokenizers
+from utils.text.tokenizer import (
+    SentencePieceTokenizer,
+    Tokenizer,
+    TokenizerPair,
+    id_of_each,
+    load_tokenizers,
+    train_tokenizers,
+)
 
 
 class TokenArray:
@@ -188,7 +195,7 @@ def _encoded(tokenizers: TokenizerPair, sampling: Sampling | None, block: Block)
     side, number, lines = block
     if sampling is None:
         return side, tokenizers[side].encode(lines)
-    of_pieces: Any = tokenizers[side]  # words are not sampled: TokenizerConfig refuses it
+    of_pieces = cast(SentencePieceTokenizer, tokenizers[side])  # words are not sampled: TokenizerConfig refuses it
     return side, of_pieces.sample(lines, sampling.rate, sampling.block_seed(number, side))
 
 
