@@ -198,7 +198,7 @@ export class Translator {
   perplexity(candidates, search) {
     const lengths = candidates.map(({ tokens }) => tokens.length + 1);
     const logProbs = candidates.map(({ score }, i) => score * penalty(search, lengths[i]));
-    return Math.exp(-sum(logProbs) / Math.max(1, sum(lengths)));
+    return Math.exp(Math.min(700, -sum(logProbs) / Math.max(1, sum(lengths))));
   }
 
   /** Return what the reader of a translation should know: what is true, or words. */
