@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import math
+import mmap
 import re
 import shutil
 import signal
@@ -319,13 +320,18 @@ def test_a_batch_that_does_not_fit_is_named_with_the_option_to_lower(late: bool)
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux forgets a peak")
 def test_a_peak_is_of_the_time_since_it_was_forgotten() -> None:
     mib = 2**20
-    torch.ones(100 * mib)  # 400 MiB
+
+    def hold(n_mib: int) -> None:
+        """Take memory that no freed block of an earlier test has room for, and give it back."""
+        torch.frombuffer(mmap.mmap(-1, n_mib * mib), dtype=torch.uint8).fill_(1)
+
+    hold(400)
     high = peak_memory(CPU)
     return_freed_memory()  # of which a training before this test may have had some kept
     forget_peak(CPU)
     begin = peak_memory(CPU)
     assert begin < high - 300 * mib
-    torch.ones(50 * mib)
+    hold(200)
     assert begin + 190 * mib < peak_memory(CPU) < begin + 250 * mib
 
 
