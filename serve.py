@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -84,9 +85,14 @@ def main() -> None:
 
     with bind(arguments.host, arguments.port) as bound:  # before loading the models, which takes longer
         served = [load_served(folder, arguments.device, arguments.precision) for folder in folders]
+        n_at_once = 1
+        if "torch" in sys.modules:
+            from utils.device import pick_device, share_threads
+
+            n_at_once = share_threads() if pick_device(arguments.device).type == "cpu" else 1
         names = ", ".join(f"{run.name} ({run.direction})" for run in served)
         ready = f"{address(bound)} serves {names}; Ctrl-C quits"
-        app = create_app(served, limits, arguments.cors, arguments.api_key)
+        app = create_app(served, limits, arguments.cors, arguments.api_key, n_at_once)
         Server(app, lambda: print(ready, flush=True)).serve_until_told(bound)
 
 

@@ -21,7 +21,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from html.parser import HTMLParser
@@ -57,7 +57,7 @@ from utils.search.translation import Translation
 from utils.serve import api, server, service
 from utils.serve import batcher as batcher_room
 from utils.serve.api import create_app, page
-from utils.serve.batcher import Batcher, Step
+from utils.serve.batcher import Batcher, GivenUp, Step, Turns
 from utils.serve.server import Server, bind
 from utils.serve.service import Line, Options, ServedRun, Service, Text, translate_lines
 from utils.terminal.output import notices
@@ -191,6 +191,56 @@ def test_short_texts_pass_between_the_steps_of_long_ones_which_each_client_has_o
             assert [text[0] for (text,) in await asyncio.gather(*long)] == [*"abcde"]
 
     asyncio.run(question())
+
+
+def test_long_texts_have_a_quarter_of_the_steps_however_many_there_are() -> None:
+    begun, steps = threading.Event(), list[str]()
+
+    def work(texts: Sequence[str], _: str, step: Step) -> list[str]:
+        for _ in range(30 if len(texts[0]) < 500 else 1000):
+            step()
+            if len(steps) == 200:
+                raise GivenUp
+            time.sleep(0.002)
+            steps.append(texts[0][0])
+            begun.set()
+        return list(texts)
+
+    async def question() -> None:
+        async with AsyncExitStack() as stack:
+            turns = Turns()
+            one, other = [
+                await stack.enter_async_context(Batcher(work, Limits(collect_ms=0), turns=turns)) for _ in range(2)
+            ]
+            long = [run.enter([letter * 1500], "x", letter) for run in (one, other) for letter in "abc"]
+            await asyncio.to_thread(begun.wait, 40)
+            steps.clear()
+            await one.enter(["s"], "x", "a")
+            assert 30 < len(steps) < 60  # and not 200
+            steps.extend("s" * (200 - len(steps)))  # which ends the others
+            del long
+
+    asyncio.run(question())
+
+
+@pytest.mark.parametrize("n_at_once", [1, 2])
+def test_as_many_batches_as_there_may_be_work_at_a_time(n_at_once: int) -> None:
+    working, most, may_end = set[str](), list[int](), threading.Event()
+
+    def work(texts: Sequence[str], _: str, step: Step) -> list[str]:
+        step()
+        working.add(texts[0])
+        most.append(len(working))
+        may_end.wait(0.2)
+        working.remove(texts[0])
+        return list(texts)
+
+    async def question() -> None:
+        async with Batcher(work, Limits(collect_ms=0), turns=Turns(n_at_once)) as batcher:
+            await asyncio.gather(*(batcher.enter([letter * 1500], "x", letter) for letter in "abc"))
+
+    asyncio.run(question())
+    assert max(most) == n_at_once
 
 
 def test_what_nobody_waits_for_any_more_is_given_up_between_two_steps() -> None:

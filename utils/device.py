@@ -38,6 +38,18 @@ def require_precision(device: torch.device, precision: InferencePrecision) -> No
         raise ValueError("precision=int8 is for a CPU: use bf16 or fp16 on a GPU")
 
 
+def share_threads() -> int:
+    """Return how many searches are to run at a time on this CPU: two, each with half of its threads from now on.
+
+    A step for a few sentences is so little work that a second thread lengthens it (8.5 ms against 6.4 for the shipped
+    translators and a sentence, 20 against 17 for eight, on two processors), and two steps at once take half as long.
+    """
+    if (n_threads := torch.get_num_threads()) < 2:
+        return 1
+    torch.set_num_threads(n_threads // 2)
+    return 2
+
+
 @cache
 def speedup(precision: Literal["bf16", "int8"], d_model: int, learning: bool) -> float:
     """Return how many times as fast as in single precision this CPU is in another, for a network of this width.

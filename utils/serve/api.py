@@ -176,7 +176,11 @@ def page(template: str = "page.html", **values: Any) -> HTMLResponse:
 
 
 def create_app(
-    runs: Sequence[ServedRun], limits: Limits, cors: str | None = None, api_key: str | None = None
+    runs: Sequence[ServedRun],
+    limits: Limits,
+    cors: str | None = None,
+    api_key: str | None = None,
+    n_at_once: int = 1,
 ) -> FastAPI:
     """Create the application that serves the given runs.
 
@@ -185,8 +189,9 @@ def create_app(
         limits: of requests.
         cors: origin of the web pages that may use it, besides its own; `*` for any.
         api_key: what requests must have; none: nothing.
+        n_at_once: batches that are worked on at a time.
     """
-    service = Service(runs, limits)
+    service = Service(runs, limits, n_at_once)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -1,7 +1,7 @@
 """How requests are batched: texts that arrive within milliseconds, a bounded queue, and turns between two steps.
 
-A batch is worked on in steps, those of its search. Of the batches that are worked on at a time, the next step is that
-of the batch that has had least, so that short texts pass long ones; and what nobody waits for any more is given up.
+A batch is worked on in steps, those of its search. Of the batches that wait for their turn, the next step is that of
+the batch that has had least, so that short texts pass long ones; and what nobody waits for any more is given up.
 """
 
 import asyncio
@@ -28,7 +28,8 @@ _SHORT = 50  # characters; shorter texts take about as long
 _QUICK = 500  # characters of a request that does not wait for those with more
 _MAX_QUICK, _MAX_LONG = 4, 3  # batches at a time; of long texts, one of each client
 _YOUNG_S = 1.0  # quick requests wait so long for those before them, and then share a batch
-_SHARE = 1 / 8  # of the time since it began that a batch has at least, whoever passes it
+_SHARE = 1 / 8  # of the time since it began that a batch has at least, whatever of its kind passes it
+_LONG_COST = 3  # times what a step of a quick batch does
 _REMEMBERED = 20_000  # characters by which the speed is measured, in batches of at least _QUICK
 
 
@@ -37,38 +38,58 @@ class GivenUp(Exception):  # noqa: N818 (it is no error)
 
 
 class Turns:
-    """Lets one batch at a time take a step."""
+    """Lets a few batches at a time take steps: quick ones three quarters of them, as long as there are both kinds.
 
-    def __init__(self) -> None:
+    Args:
+        n_at_once: batches.
+    """
+
+    def __init__(self, n_at_once: int = 1) -> None:
         self._changed = threading.Condition()
         self._waiting: list[_Batch[Any, Any]] = []
-        self._working: _Batch[Any, Any] | None = None
+        self._working: list[_Batch[Any, Any]] = []
+        self._n_at_once = n_at_once
+        self._had = {True: 0.0, False: 0.0}  # seconds of quick batches, and of long ones by what they cost
+
+    def _next(self) -> "_Batch[Any, Any]":
+        is_quick = min({batch.is_quick for batch in self._waiting}, key=self._had.__getitem__)
+        return min((batch for batch in self._waiting if batch.is_quick is is_quick), key=_Batch.turn)
 
     def take(self, batch: "_Batch[Any, Any]") -> None:
         """Wait until it is this batch's turn."""
         with self._changed:
+            if all(other.is_quick is not batch.is_quick for other in (*self._waiting, *self._working)):
+                self._had[batch.is_quick] = max(self._had.values())  # no claim to what others have had before
             self._waiting.append(batch)
-            self._changed.wait_for(lambda: self._working is None and min(self._waiting, key=_Batch.turn) is batch)
+            self._changed.wait_for(lambda: len(self._working) < self._n_at_once and self._next() is batch)
             self._waiting.remove(batch)
-            self._working = batch
+            self._working.append(batch)
         batch.step_began = time.monotonic()
 
     def step(self, batch: "_Batch[Any, Any]") -> None:
         """Go on, unless another has a turn before this batch: then wait until it is this one's again."""
-        now = time.monotonic()
-        batch.seconds, batch.step_began = batch.seconds + now - batch.step_began, now
+        self._count(batch)
         with self._changed:
-            may_go_on = not self._waiting or batch.turn() <= min(map(_Batch.turn, self._waiting))
+            self._waiting.append(batch)
+            may_go_on = self._next() is batch
+            self._waiting.remove(batch)
         if not may_go_on:
             self.leave(batch)
             self.take(batch)
 
     def leave(self, batch: "_Batch[Any, Any]") -> None:
         """Let another batch work."""
-        batch.seconds += time.monotonic() - batch.step_began
+        self._count(batch)
         with self._changed:
-            self._working = None
+            self._working.remove(batch)
             self._changed.notify_all()
+
+    def _count(self, batch: "_Batch[Any, Any]") -> None:
+        now = time.monotonic()
+        seconds, batch.step_began = now - batch.step_began, now
+        batch.seconds += seconds
+        with self._changed:
+            self._had[batch.is_quick] += seconds * (1 if batch.is_quick else _LONG_COST)
 
 
 @dataclass(eq=False)

@@ -192,15 +192,15 @@ class Text:
 
 
 class Service:
-    """Runs that translate requests, once their batchers are entered.
+    """Runs that translate requests, once their batchers are entered, `n_at_once` batches of all of them at a time.
 
     Of several runs with the same direction, the one that reads a text best is used unless another is named.
     """
 
-    def __init__(self, runs: Sequence[ServedRun], limits: Limits) -> None:
+    def __init__(self, runs: Sequence[ServedRun], limits: Limits, n_at_once: int = 1) -> None:
         self.runs, self.limits, self.metrics = runs, limits, Metrics()
         self.batchers: dict[str, Batcher[Options, Line]] = {}
-        turns = Turns()
+        turns = Turns(n_at_once)
         for run in runs:
             if run.name in self.batchers:
                 raise ValueError(f"two runs are called {run.name}, but runs are chosen by name: rename one")
