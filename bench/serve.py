@@ -37,7 +37,7 @@ from utils.run import CONFIG, find_run
 from utils.serve.service import Options, Service
 
 PATIENCE = 70.0  # seconds to wait for an answer, and for the server to end, which it must within 60
-HONEST, SHORT = 4, 100  # clients beside hostile ones, and most characters of their texts
+HONEST, SHORT = 4, 50  # clients beside hostile ones, and most characters of their texts
 SHORTEST, LONGEST = 5, 1500  # characters of a request of random length
 SETTLED = 2000  # requests after which a server has all the memory that it needs
 BOUNDS = {  # what each figure may be at most
@@ -371,7 +371,7 @@ def build_parser() -> Parser:
         "Query a server with one client and with many, and compare all answers with offline translations.",
         """  python -m bench.serve                                      half an hour at most
   python -m bench.serve --run kftt_ja_en --run kftt_en_ja --json serve.json
-  python -m bench.serve --precision bf16                     faster on some machines; ties are counted
+  python -m bench.serve --precision fp32                     in others, more translations are ties
   python -m bench.serve --sentences 64 --seconds 5 --requests 200 --attack 20 --signals 1
                                                              a quick look""",
         clients=(32, "clients at once"),
@@ -383,7 +383,8 @@ def build_parser() -> Parser:
     )
     text = "folder or name of a run to serve; repeat for several (default: as serve.py)"
     parser.add_argument("--run", type=Path, action="append", help=text)
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="default: fp32")
+    precisions = ["auto", "fp32", "bf16", "int8"]
+    parser.add_argument("--precision", choices=precisions, default="auto", help="default: auto, as serve.py")
     return parser
 
 

@@ -27,8 +27,8 @@ _CHARACTER_S = 0.003
 _SHORT = 50  # characters; shorter texts take about as long
 _QUICK = 500  # characters of a request that does not wait for those with more
 _MAX_QUICK, _MAX_LONG = 4, 3  # batches at a time; of long texts, one of each client
-_YOUNG_S = 1.0  # quick requests wait so long for those before them, and then share a batch
-_SHARE = 1 / 8  # of the time since it began that a batch has at least, whatever of its kind passes it
+_YOUNG_S = 0.5  # quick requests wait so long for those before them, and then share a batch
+_SHARE = 1 / 2  # of the time since it began that a batch has at least, whatever of its kind passes it
 _LONG_COST = 3  # times what a step of a quick batch does
 _REMEMBERED = 20_000  # characters by which the speed is measured, in batches of at least _QUICK
 
