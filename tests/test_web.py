@@ -15,9 +15,8 @@ from config.data import TokenizerConfig
 from const.path import ROOT
 from tests.samples import HOSTILE
 from tests.tiny import TEXT
-from utils.command import _scripts
 from utils.dataset.corpus import take
-from utils.export.web import javascript, text_rules
+from utils.export.web import javascript, text_rules, vocabulary, worker
 from utils.run import SHIPPED, source_log_prob
 from utils.search.beam import _Banks
 from utils.search.glossary import Glossary
@@ -62,8 +61,7 @@ TRAINED = {
 def page(browser: Browser) -> Page:
     """A page with the scripts and their rules; what repeats itself three times is a loop."""
     page, rules = browser.new_page(), text_rules()
-    page.add_script_tag(content="\n".join(_scripts(ROOT / "utils/web/worker.js").values()))
-    page.evaluate("rules => setRules(rules)", rules | {"loop": rules["loop"] | {"OFTEN": 2}})
+    page.add_script_tag(content=worker(rules | {"loop": rules["loop"] | {"OFTEN": 2}}))
     return page
 
 
@@ -91,7 +89,7 @@ def test_the_run_that_reads_a_text_is_chosen_as_in_python(page: Page) -> None:
             const runs = given.map(([name, source, target]) => ({ name, source, target }));
             inside = { settings: {}, served: { runs } };
             for (const [name, , , models, tags, near] of given) {
-                const [src, tgt] = models.map((model) => new Tokenizer(Uint8Array.from(model), tags));
+                const [src, tgt] = models.map((model) => new Tokenizer(model, tags));
                 tokenizers.set(name, { src, tgt: tgt ?? src });
                 inside.settings[name] = { near };
             }
@@ -100,7 +98,7 @@ def test_the_run_that_reads_a_text_is_chosen_as_in_python(page: Page) -> None:
             [
                 name,
                 *languages[name],
-                [[*cast(SentencePieceTokenizer, side).model] for side in pair[: 2 - pair.is_joint]],
+                [vocabulary(cast(SentencePieceTokenizer, side).model) for side in pair[: 2 - pair.is_joint]],
                 [*pair.tags],
                 near,
             ]
@@ -121,10 +119,8 @@ def test_the_run_that_reads_a_text_is_chosen_as_in_python(page: Page) -> None:
 
 
 def say_the_same(page: Page, ours: SentencePieceTokenizer, lines: list[str]) -> None:
-    model = list(ours.model)
-    page.evaluate(
-        "([model, tags]) => { window.ours = new Tokenizer(Uint8Array.from(model), tags) }", [model, [*ours.tags]]
-    )
+    given = [vocabulary(ours.model), [*ours.tags]]
+    page.evaluate("([model, tags]) => { window.ours = new Tokenizer(model, tags) }", given)
     say = (
         "lines => lines.map((line) => ours.encode(line)).map((ids, i) => [ids, ours.split(lines[i]), ours.decode(ids)])"
     )
@@ -144,6 +140,15 @@ def test_odd_texts_have_the_same_tokens_in_the_browser(page: Page, name: str) ->
         ours.encode(["a\ud800"])
     with pytest.raises(Error, match="not UTF-8"):
         page.evaluate(r"ours.encode('a\ud800')")
+
+
+def test_a_text_begins_with_the_tag_that_was_chosen(page: Page) -> None:
+    learned = SentencePieceTokenizer.train(TRAINED["bpe"], [[*TEXT.src, *TEXT.tgt]], ["<2ja>", "<news>"], STAND_INS)
+    page.evaluate("model => { window.ours = new Tokenizer(model, ['<2ja>']) }", vocabulary(learned.model))
+    translator = "new Translator(null, { src: ours, tgt: ours }, { search: {} })"
+    for tag, tags in (("news", ["<2ja>", "<news>"]), ("", ["<2ja>"]), (None, ["<2ja>"])):
+        ids = page.evaluate(f"tag => {translator}.changed({{ tag }}).src.encode('京都')", tag)
+        assert ids == learned.tagged(tags).encode(["京都"])[0]
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +188,7 @@ FEW = [*"abc1234567890、。「」ABC東京はが°x/-'\"^_()"]  # a vocabulary 
 # All that is said of a text, here in JavaScript and below in Python.
 SAY = """([text, upper, other, few]) => {
   const cells = (found) => found.map((cell) => [cell.text, cell.gap]);
-  const { learned, words } = standIns();
+  const { LEARNED: learned, WORDS: words } = R.protected;
   const known = knownCharacters(few);
   const encode = (form) => [...form].map((c) => (known.has(c) ? 9 : UNKNOWN));
   const of = (source, target) => {
@@ -194,7 +199,7 @@ SAY = """([text, upper, other, few]) => {
       lenient: spans(text, source, true).map((span) => span.text),
       written: spans(text, source).flatMap((span) => [written(span, source), written(span, target)]),
       masked: [whole, some].map((mask) => [mask.text, mask.head, mask.tail, [...mask.spans.keys()]]),
-      unmasked: [whole, some].map((mask) => mask.unmasked(`${mask.text}. ${other}`, target)),
+      unmasked: [whole, some].map((mask) => unmasked(mask, `${mask.text}. ${other}`, target)),
       lost: lost(text, other, [source, target]).map((span) => span.text),
     };
   };
@@ -290,8 +295,8 @@ def test_rows_that_lack_terms_are_chosen_as_in_a_beam(page: Page, name: str) -> 
     terms = [stand_ins.numbers[1], stand_ins.names[0], stand_ins.numbers[1]]
     wanted = Glossary({word: word for word in terms}, tgt).wanted(f"{terms[0]} {terms[1]}, ({terms[2]}")
     page.evaluate(
-        "([model, terms]) => { window.wanted = new Wanted(terms, new Tokenizer(Uint8Array.from(model))) }",
-        [[*tgt.model], terms],
+        "([model, terms]) => { window.wanted = new Wanted(terms, new Tokenizer(model)) }",
+        [vocabulary(tgt.model), terms],
     )
     banks, beam = _Banks([wanted], size), [{"ids": list[int]()}]
     assert page.evaluate("wanted.size") == wanted.n_tokens > 2
@@ -315,7 +320,7 @@ def test_rows_that_lack_terms_are_chosen_as_in_a_beam(page: Page, name: str) -> 
         ]
         assert may_end_there == may_end[0].tolist()
         n_complete += sum(score > float("-inf") for score in may_end_there)
-        beam = [{"ids": [*beam[one["row"]]["ids"], one["token"]], "progress": one["progress"]} for one in kept]
+        beam = [{"ids": [*beam[one["row"]]["ids"], one["token"]]} for one in kept]
     assert n_complete
 
 

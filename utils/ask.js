@@ -1,8 +1,7 @@
 // How a page asks: the server that sent it or, in a page that was exported, a worker which translates in the browser.
 const inside = JSON.parse(document.getElementById("inside")?.textContent ?? "null"); // what the worker is to know
 const questions = new Map(); // what takes the answer of each, by their numbers
-let worker = null,
-  nQuestions = 0;
+let [worker, nQuestions] = [null, 0];
 
 /** Where a file is: beside the page, or inside it, where a page of the disk cannot give its worker an address of it. */
 async function placeOf(name) {
@@ -14,12 +13,11 @@ async function placeOf(name) {
 
 /** Start a worker from a text, so that what the page allows is what the worker may do. */
 async function started() {
-  inside.places ??= new Map(
-    await Promise.all(Object.keys(inside.files).map(async (name) => [name, await placeOf(name)])),
-  );
-  const own = inside.places.get("worker.js"),
-    script = own instanceof Blob ? own : await (await fetch(own)).blob();
-  const made = new Worker(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
+  const placed = async (name) => [name, await placeOf(name)];
+  inside.places ??= new Map(await Promise.all(Object.keys(inside.files).map(placed)));
+  const script = inside.places.get("worker.js");
+  const own = script instanceof Blob ? script : await (await fetch(script)).blob();
+  const made = new Worker(URL.createObjectURL(new Blob([own], { type: "text/javascript" })));
   made.onmessage = ({ data: { id, share, ...answered } }) => {
     if (id) questions.get(id)?.(answered);
     else dispatchEvent(new CustomEvent("loading", { detail: share }));
@@ -36,21 +34,18 @@ async function started() {
 
 async function askWorker(path, body, signal) {
   const id = ++nQuestions;
-  let own;
   try {
-    own = await (worker ??= started());
+    const own = await (worker ??= started());
+    const answered = new Promise((resolve) => questions.set(id, resolve));
+    signal?.addEventListener("abort", () => own.postMessage({ id }));
+    own.postMessage({ id, path, body });
+    return await answered;
   } catch (error) {
     worker = null;
     return { status: 500, answer: { error: error.message } };
+  } finally {
+    questions.delete(id);
   }
-  return new Promise((resolve, reject) => {
-    questions.set(id, resolve);
-    signal?.addEventListener("abort", () => {
-      own.postMessage({ id });
-      reject(signal.reason);
-    });
-    own.postMessage({ id, path, body });
-  }).finally(() => questions.delete(id));
 }
 
 async function askServer(path, body, signal) {

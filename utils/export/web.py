@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import json
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +11,9 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 from unicodedata import combining, name
+
+from google.protobuf.json_format import MessageToDict
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from config import data
 from config.data import primary_language
@@ -64,8 +68,7 @@ def write_web(
     (draft / "runtime").mkdir()
     for file in RUNTIME:
         shutil.copyfile(runtime / file, draft / "runtime" / file)
-    write_json(draft / "text.json", text_rules(), indent=0)
-    write_text(draft / "worker.js", script_of(ROOT / "utils/web/worker.js"))
+    write_text(draft / "worker.js", worker(text_rules()))
     files = {file.relative_to(draft).as_posix(): file for file in sorted(draft.rglob("*")) if file.is_file()}
     sizes = {path: file.stat().st_size for path, file in files.items()}
     runs = [told | {"examples": [*shown]} for (told, _), shown in zip(written, examples.values(), strict=True)]
@@ -106,7 +109,10 @@ def _write_run(folder: Path, draft: Path, checkpoints: Sequence[Path]) -> tuple[
             run.model.load_state_dict(read_weights(file))
             write_network(graphs, run.transformer, Path(other), "int8")
             shutil.copyfile(Path(other, WEIGHTS), place / f"weights-{file.stem}.bin")
-    config, tokenizers = run.config, sorted(file.name for file in place.glob("*.model"))
+    config, vocabularies = run.config, sorted(place.glob("*.model"))
+    for file in vocabularies:
+        write_json(file.with_suffix(".json"), vocabulary(file.read_bytes()), indent=0)
+        file.unlink()
     told = {
         "name": place.name,
         "source": primary_language(config.data.src_lang),
@@ -116,9 +122,17 @@ def _write_run(folder: Path, draft: Path, checkpoints: Sequence[Path]) -> tuple[
         "checkpoints": [*(file.stem for file in checkpoints), ""] if checkpoints else [],  # the last: the run itself
     }
     facts = place / FACTS
-    settings = read_json(facts) | {"tokenizers": tokenizers, "near": nearness(place.name)}
+    settings = read_json(facts) | {
+        "tokenizers": [f"{file.stem}.json" for file in vocabularies],
+        "near": nearness(place.name),
+    }
     facts.unlink()  # the page has it
     return told, settings
+
+
+def vocabulary(model: bytes) -> Any:
+    """Return a model of SentencePiece as JSON."""
+    return MessageToDict(ModelProto.FromString(model))
 
 
 def _packed(files: Mapping[str, Path]) -> dict[str, str]:
@@ -128,21 +142,27 @@ def _packed(files: Mapping[str, Path]) -> dict[str, str]:
 
 # Rules of texts.
 
+
+def worker(rules: Mapping[str, Any]) -> str:
+    """Return the script of the worker, which reads texts by these rules."""
+    given = json.dumps(json.dumps(rules, ensure_ascii=False), ensure_ascii=False)
+    return f"globalThis.RULES = {given};\n{script_of(ROOT / 'utils/web/worker.js')}"
+
+
 # The constants of these modules that utils/web/text.js uses, under the same names.
 _RULES: dict[ModuleType, str] = {
     form: "INVISIBLE _WIDE_DIGITS _READ_AS _RAISED _LOWERED _PART",
     structure: "_LINE _TAIL _AROUND _BORDER _BORDER_IN_ROW _ROW _MARKERS",
     sentence: "_BRACKETS _END _STOP _BREAK _PARTICLE _COMMA _SPACE _LETTER _JAPANESE _LAST_WORD _LONGEST "
     "ORDINAL _ABBREVIATION",
-    number: "_UNITS _SCALES _KANJI_DIGITS _SMALL _WIDE _ANY_JAPANESE _JAPANESE _ENGLISH HOUR_EN HOUR_JA _MYRIADS "
-    "_BELOW_TEN_THOUSAND _WORDS",
+    number: "_UNITS _SCALES _SMALL _WIDE _ANY_JAPANESE _JAPANESE _ENGLISH HOUR_EN HOUR_JA _WORDS",
     protected: "NUMBER_MARKS _ANY_VERBATIM _YEAR _SHOWN _SURE _ERA _BOLD LEARNED WORDS",
     capitals: "_SUSPECT _WORDS _LONG _LONG_WORDS _WORD _LETTERS _FIRST",
     loop: "OFTEN EXTRA _REPEATED _ZEROS",
     data: "_THREE_LETTERS",
-    language: "WORD UNSPACED SCRIPTS _ALPHABETS _OTHER _ANY_LETTER _LATIN_WORD _JAPANESE_END _ADDRESS _MARKUP _JOINT "
+    language: "WORD UNSPACED SCRIPTS _OTHER _ANY_LETTER _LATIN_WORD _JAPANESE_END _ADDRESS _MARKUP _JOINT "
     "_MOSTLY _MIN_KANA _WORDS_PER_JOINT _LETTERS_AS_ONE",
-    glossary: "_GLUED",
+    glossary: "_GLUED _BOUNDARY",
 }
 
 
@@ -164,6 +184,8 @@ def text_rules() -> dict[str, Any]:
         "NUMERIC": _as_class(filter(str.isnumeric, characters)),
         "DIGITS": _as_class(filter(str.isdigit, characters), "+"),
     }
+    of_languages = " ".join(("", *language.SCRIPTS, *language._ALPHABETS.values())).split(" ")
+    rules["language"]["SCRIPTS_OF"] = {code: sorted(language._scripts(code)) for code in of_languages}
     alphabets = {alphabet: list[str]() for alphabet in language._ALPHABETS}
     for character in filter(str.isalpha, characters):
         if alphabet := language._alphabet(character):

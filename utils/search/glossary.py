@@ -24,7 +24,7 @@ Spelling = tuple[int, ...]  # ids of a term
 # a letter or digit of a word between spaces; Hangul has spaces, but particles stand directly behind a noun
 _LETTER = rf"[^\W{''.join(letters for _, letters in SCRIPTS.values())}]"
 _GLUED = re.compile(_LETTER * 2)
-_BOUNDARY = rf"(?!(?<={_LETTER}){_LETTER})"
+_BOUNDARY = re.compile(rf"(?!(?<={_LETTER}){_LETTER})")
 _JAPANESE = re.compile(f"[{KANA}{HAN}]")
 
 
@@ -127,7 +127,7 @@ class Glossary:
             raise ValueError(f"target terms with characters outside the vocabulary: {', '.join(unknown)}; remove them")
         # of alternatives at the same place, the first that fits is taken
         sources = "|".join(map(re.escape, sorted(terms, key=len, reverse=True)))
-        self._sources = re.compile(f"{_BOUNDARY}(?:{sources}){_BOUNDARY}")
+        self._sources = re.compile(f"{_BOUNDARY.pattern}(?:{sources}){_BOUNDARY.pattern}")
         self._words: Callable[[str], str] | None = None  # separates the words of a text by spaces
         if primary_language(src_lang) == "ja" and _JAPANESE.search(sources):
             self._words = _mecab()

@@ -11,9 +11,9 @@ from config.data import primary_language
 from utils.text.language import HAN
 
 # Found: in digits of either width, with or without 万 and 億, or million; in words, and kanji before a counter.
-_UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10**4, "億": 10**8, "兆": 10**12}
-_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_KANJI_DIGITS = {digit: i for i, digit in enumerate("〇一二三四五六七八九")}
+_UNITS = {"十": 10, "百": 100, "千": 1000, "hundred": 100}  # times the number before them
+_SCALES = {"万": 10**4, "億": 10**8, "兆": 10**12, "thousand": 1000, "million": 10**6, "billion": 10**9}
+_SCALES["trillion"] = 10**12  # times all that is before them and less
 _ONES = (
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen"
@@ -23,7 +23,9 @@ _ORDINALS = (
     "sixteenth seventeenth eighteenth nineteenth"
 )
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-_SMALL = {word: n for words in (_ONES, _ORDINALS) for n, word in enumerate(words.split(), 1)}
+_SMALL = dict[str, int]()
+for words in ("一二三四五六七八九", _ONES.split(), _ORDINALS.split()):
+    _SMALL |= {word: n for n, word in enumerate(words, 1)}
 for n, word in enumerate(_TENS.split(), 2):
     _SMALL |= {word: 10 * n, f"{word[:-1]}ieth": 10 * n}
 _WIDE = str.maketrans("０１２３４５６７８９．，", "0123456789.,")
@@ -36,14 +38,13 @@ _JAPANESE = re.compile(
     rf"|[{_KANJI}]+[万億兆](?:[{_KANJI}万億]+|(?=[年日をがのにとで、。]|以|余|もの|$)|{_COUNTED})|[{_KANJI}]{{3,}}{_COUNTED}"
 )
 _ANY_JAPANESE = re.compile(rf"(?:{_DIGITS}|[〇{_KANJI}万億兆])+")
-_SCALE, _WORD = "|".join(_SCALES), "|".join(_SMALL)
+_SCALE, _WORD = "hundred|thousand|million|billion|trillion", "|".join(filter(str.isascii, _SMALL))
 _ENGLISH = re.compile(
     rf"(?<![\w.])(?:(?:{_DIGITS})(?:[ -](?:{_SCALE})(?![A-Za-z]))*"
     rf"|(?:{_WORD})(?:[ -](?:{_WORD}|(?:{_SCALE})(?:(?:,| and)(?= (?:{_WORD})))?))*(?!-?[A-Za-z]))",
     re.I,
 )
-_MYRIADS, _WORDS = re.compile(r"(.+?)([兆億万]|$)"), re.compile(r"[a-z]+|[\d.]+")
-_BELOW_TEN_THOUSAND = re.compile(r"([\d.]+|[〇一二三四五六七八九]?)([十百千]|(?=[^十百千]|$))")
+_WORDS = re.compile(r"[a-z]+|[\d.]+|[〇一二三四五六七八九十百千万億兆]")
 HOUR_EN = re.compile(r"(?<![\d:])(\d{1,2})(?::(\d{2}))? ?([APap])\.?[Mm]\b(?:\.(?!\s*$))?")
 HOUR_JA = re.compile(r"(午前|午後)(\d{1,2})時(?:(\d{1,2})分)?(?!間)")
 
@@ -65,33 +66,16 @@ def is_in_digits(number: str) -> bool:
 
 def value_of(number: str) -> Decimal:
     """Return what a number of a text is worth."""
-    text = number.translate(_WIDE).replace(",", "").lower()
-    if text[-1:].isascii() and re.search("[a-z]", text):
-        return _value_of_words(text)
-    total = Decimal(0)
-    for part, unit in _MYRIADS.findall(text):
-        total += _below_ten_thousand(part) * _UNITS.get(unit, 1)
-    return total
-
-
-def _below_ten_thousand(text: str) -> Decimal:
-    total = Decimal(0)
-    for digits, unit in _BELOW_TEN_THOUSAND.findall(text):
-        if digits or unit:
-            total += Decimal(_KANJI_DIGITS.get(digits, digits or 1)) * _UNITS.get(unit, 1)
-    return total
-
-
-def _value_of_words(text: str) -> Decimal:
-    total = part = Decimal(0)
-    for word in _WORDS.findall(text):
-        if word == "hundred":
-            part = (part or Decimal(1)) * 100
-        elif word in _SCALES:
-            total, part = total + (part or Decimal(1)) * _SCALES[word], Decimal(0)
-        elif word != "and":
-            part += Decimal(_SMALL.get(word, word if word[0].isdigit() else 0))
-    return total + part
+    total, one = Decimal(0), [Decimal(1)]
+    units, said = list[Decimal](), list[Decimal]()  # since the last scale, and since the last unit
+    for word in _WORDS.findall(number.translate(_WIDE).replace(",", "").lower()):
+        if word in _SCALES:
+            total, units, said = total + sum([*units, *said] or one) * _SCALES[word], [], []
+        elif word in _UNITS:
+            units, said = [*units, sum(said or one) * _UNITS[word]], []
+        else:
+            said.append(Decimal(_SMALL.get(word, word if word[0].isdigit() else 0)))
+    return total + sum([*units, *said])
 
 
 # Written.
@@ -132,6 +116,6 @@ def _hour_in_english(half: str, hour: str, minute: str | None) -> str:
 def _in_japanese(value: int) -> str:
     parts = []
     for unit in ("兆", "億", "万", ""):
-        count, value = divmod(value, _UNITS.get(unit, 1))
+        count, value = divmod(value, _SCALES.get(unit, 1))
         parts += [f"{count}{unit}"] if count else []
     return "".join(parts)

@@ -24,7 +24,9 @@ export function speak(english, japanese) {
   if (!inJapanese) return;
   document.documentElement.lang = "ja";
   Object.assign(at("language"), { hash: "en", lang: "en", textContent: "English" });
-  for (const element of document.querySelectorAll("[data-say]")) element.textContent = say[element.dataset.say];
+  for (const element of document.querySelectorAll("[data-say], [data-ja]")) {
+    element.textContent = element.dataset.ja ?? say[element.dataset.say];
+  }
 }
 
 export const isSpecial = (token) => /^(<.+>|\[[A-Z]+\])$/.test(token);

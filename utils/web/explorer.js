@@ -6,15 +6,8 @@ import { plain, plot, radios, say, showGuesses, speak, tell, withNewWords } from
 
 const WORDS = `
 title | Inside the translator, live | 翻訳モデルの中を見る
-lead | Type a sentence and see what the network makes of it. Then change the network, and see what changes. | 文を入力すると、モデルの中の様子がすぐに現れます。手を加えて、訳がどう変わるかを見比べてください。
-away | Only translate | 翻訳だけの画面へ
-run | Model | モデル
-text | Text | 原文
-reads | Source tokens: a click hides one | 原文のトークン（クリックで隠す）
 now | Now | いま
 before | Before | もと
-show | Show | 表示
-click | A click on a token | トークンをクリックで
 tokens | Tokens | トークン
 guesses | Guesses | 各層の予測
 beam | Beam | ビーム
@@ -44,12 +37,11 @@ of_attention | Layers are rows, heads columns: point at one to see it, click it 
 of_guesses | What each layer would say by itself (the logit lens). Bold: what was written; framed: other than before. Delete forbids a token. | 各層がそこで終わっていたら何を予測するか（ロジットレンズ）。太字は実際の訳語、枠はもとと違うところ。Deleteで禁止。
 `;
 const filled = (text) => (text.includes("$") ? (...parts) => text.replace(/\$(\d)/g, (_, i) => parts[i - 1]) : text);
-const lines = WORDS.trim().split("\n");
-const wordsIn = (column) =>
-  Object.fromEntries(lines.map((line) => line.split(" | ")).map((row) => [row[0], filled(row[column])]));
+const rows = WORDS.match(/.+/g).map((line) => line.split(" | "));
+const wordsIn = (column) => Object.fromEntries(rows.map((row) => [row[0], filled(row[column])]));
 speak(wordsIn(1), wordsIn(2));
 
-const [PAUSE_MS, END, KINDS] = [250, "</s>", ["encoder", "decoder", "cross"]];
+const [PAUSE_MS, END, KINDS] = [100, "</s>", ["encoder", "decoder", "cross"]];
 const address = new URLSearchParams(location.hash.slice(1));
 const state = { show: address.get("show"), kind: address.get("kind"), layer: -1, head: 0, does: "force" };
 // changes of what the run does by itself, and of what is asked for, each [what, ...]
@@ -141,9 +133,8 @@ function act(path, does) {
 }
 
 function acting(made, path) {
-  made.addEventListener("click", () => act(path, state.does));
-  made.addEventListener("keydown", ({ key }) => key === "Delete" && act(path, "forbid"));
-  return made;
+  const onkeydown = ({ key }) => key === "Delete" && act(path, "forbid");
+  return Object.assign(made, { onclick: () => act(path, state.does), onkeydown });
 }
 
 /** Draw anew what may hold the focus, and put it where it was. */
@@ -156,7 +147,8 @@ function refocused(place, redraw) {
   if (next?.matches("button")) next.tabIndex = 0;
 }
 
-const actButton = (textContent, onclick) => make("button", { type: "button", className: "act", textContent, onclick });
+const actButton = (textContent, onclick, properties) =>
+  make("button", { type: "button", className: "act", textContent, onclick, ...properties });
 
 function showChanges() {
   const muted = (kind, layer, i) => say.muted(say[kind], layer + 1, i + 1);
@@ -164,13 +156,9 @@ function showChanges() {
   const chips = changes.map((item) => {
     const [what, ...rest] = item;
     const text = said[what]?.(...rest) ?? `${say[what]} ${rest}`;
-    const chip = actButton(text, () => change(without(item)));
-    chip.setAttribute("aria-label", say.take_back(text));
-    return chip;
+    return actButton(text, () => change(without(item)), { ariaLabel: say.take_back(text) });
   });
-  const reset = actButton(say.reset, () => change([]));
-  reset.id = "reset";
-  if (chips.length) chips.unshift(reset);
+  if (chips.length) chips.unshift(actButton(say.reset, () => change([]), { id: "reset" }));
   refocused(at("changes"), () => at("changes").replaceChildren(...chips));
   const steps = run().checkpoints ?? [];
   at("checkpoint").max = steps.length - 1;
@@ -197,9 +185,7 @@ function showSource() {
   const made = tokens.map((token, place) => {
     const item = ["hidden", place, plain(token)];
     const chip = button(token, lang, [plain(token), say.number(ids[place])], ids[place]);
-    chip.setAttribute("aria-pressed", has(item));
-    chip.addEventListener("click", () => toggle(item));
-    return chip;
+    return Object.assign(chip, { ariaPressed: has(item), onclick: () => toggle(item) });
   });
   refocused(at("reads"), () => fill(at("reads"), ...made));
 }
@@ -207,12 +193,11 @@ function showSource() {
 /** Show what is now and, where something was changed, what was before beside it. */
 function panels(place, draw) {
   const answers = now === before ? [now] : [now, before];
-  const titles = answers[1] ? [say.now, say.before] : [];
-  const made = answers.map((_, i) => make("div", { className: "panel" }, ...titles.slice(i, i + 1).map(title)));
+  const made = answers.map(() => make("div", { className: "panel" }));
+  if (answers[1]) made.forEach((panel, i) => panel.append(make("h3", { textContent: [say.now, say.before][i] })));
   place.append(make("div", { className: "panels" }, ...made));
   answers.forEach((answer, i) => draw(made[i], answer, answers[1 - i] ?? answer));
 }
-const title = (textContent) => make("h3", { textContent });
 
 /** Frame a button that shows something else than in the other answer; told is what that showed. */
 function frame(made, isOther, told = "") {
@@ -307,27 +292,24 @@ function showHeads(view) {
   const headButton = (weights, layer, i) => {
     const [canvas, bar] = [make("canvas"), make("i")];
     const share = moved(weights, before.attention[state.kind][layer][i]);
-    const made = make("button", { type: "button", tabIndex: -1 }, canvas, `${i + 1}`, bar);
     const told = [say.of_layer(layer + 1), say.nth_head(i + 1), ...(share ? [say.moved(percent(share))] : [])];
+    const labels = { ariaLabel: [say[state.kind], ...told].join(say.comma), ariaPressed: has(head(layer, i)) };
+    const made = make("button", { type: "button", tabIndex: -1, ...labels }, canvas, `${i + 1}`, bar);
+    Object.assign(made.dataset, { place: `${layer} ${i}`, tell: told.join(say.comma) });
     paint(canvas, weights, (weight) => weight ** 0.6);
     bar.style.setProperty("--share", percent(share ?? 0).replace(" ", ""));
-    Object.assign(made.dataset, { place: `${layer} ${i}`, tell: told.join(say.comma) });
-    made.setAttribute("aria-label", [say[state.kind], ...told].join(say.comma));
-    made.setAttribute("aria-pressed", has(head(layer, i)));
-    made.addEventListener("pointerenter", ({ pointerType }) => pointerType === "mouse" && choose(layer, i));
-    made.addEventListener("focus", () => made.matches(":focus-visible") && choose(layer, i));
+    made.onpointerenter = ({ pointerType }) => pointerType === "mouse" && choose(layer, i);
+    made.onfocus = () => made.matches(":focus-visible") && choose(layer, i);
     // a finger's first touch shows the head, its second mutes it
-    const isShown = () => made.hasAttribute("aria-current");
-    made.addEventListener("click", () => (isShown() ? toggle(head(layer, i)) : choose(layer, i)));
+    made.onclick = () => (made.hasAttribute("aria-current") ? toggle(head(layer, i)) : choose(layer, i));
     return made;
   };
   const rowButton = (heads, layer) => {
     const places = heads.map((_, i) => head(layer, i));
     const rest = () => changes.filter((item) => !places.some((place) => same(place, item))); // also of a click before
-    const made = actButton(say.of_layer(layer + 1), () => change([...rest(), ...(places.every(has) ? [] : places)]));
-    Object.assign(made, { className: "row", tabIndex: -1 });
-    made.setAttribute("aria-pressed", places.every(has));
-    return made;
+    const mute = () => change([...rest(), ...(places.every(has) ? [] : places)]);
+    const properties = { className: "row", tabIndex: -1, ariaPressed: places.every(has) };
+    return actButton(say.of_layer(layer + 1), mute, properties);
   };
   grid.style.setProperty("--heads", layers[0].length);
   view.append(make("div", { className: "scroll" }, grid), map);

@@ -59,16 +59,15 @@ export function penalty({ normalization, length_penalty }, length) {
   return (normalization === "gnmt" ? (5 + length) / 6 : length) ** length_penalty;
 }
 
-/** Return the k largest of some values and their places, largest first; fewer if others are -Infinity. */
-export function largest(values, k) {
+/** Return the k largest of the values of some rows, largest first, as { score, row, token }. */
+export function largest(values, k, size = values.length) {
   const best = [];
   for (let place = 0, least = NEVER; place < values.length; place++) {
-    if (!(values[place] > least)) continue;
-    let i = best.length;
-    while (i && best[i - 1].value < values[place]) i--;
-    best.splice(i, 0, { value: values[place], place });
-    if (best.length > k) best.pop();
-    if (best.length === k) least = best[k - 1].value;
+    const score = values[place];
+    if (!(score > least)) continue;
+    best.push({ score, row: Math.floor(place / size), token: place % size });
+    best.sort((a, b) => b.score - a.score).splice(k);
+    if (best.length === k) least = best[k - 1].score;
   }
   return best;
 }
@@ -95,32 +94,33 @@ function constrain(logProbs, ids, { min_length, longest, prefix, forbidden = [] 
  *
  * A prefix ends where </s> is at least as likely as the last of the best continuations. The search is over when none
  * can still overtake the best `nBest` translations. `request`: source, min_length, max_length, prefix, wanted; `pause`
- * is awaited before each step, and may throw; `onStep` is called with what each step chose among.
+ * is awaited before each step, and may throw; `onStep` is called with what each step chose among; `state` is that of
+ * the source which was read.
  */
-export async function beamSearch(model, request, config, { nBest = Infinity, onStep, pause, heads } = {}) {
+export async function beamSearch(model, request, config, { nBest = Infinity, onStep, pause, state } = {}) {
   const { source, prefix = [], max_length, wanted } = request;
-  const { beam_size, no_repeat_ngram } = config;
-  const width = beam_size + (wanted?.size ?? 0);
+  const width = config.beam_size + (wanted?.size ?? 0);
   const longest = Math.max(max_length, prefix.length + 1);
   const penalties = Float32Array.from({ length: longest }, (_, i) => penalty(config, i + 1));
-  let [state, beam, finished] = [await model.start(source, heads), [{ ids: [], score: 0, row: 0 }], []];
+  let [beam, finished] = [[{ ids: [], score: 0, row: 0 }], []];
+  state ??= await model.start(source);
   for (let t = 0; ; t++) {
     await pause?.();
-    const [tokens, rows] = [beam.map(({ ids }) => ids.at(-1) ?? BOS), beam.map(({ row }) => row)];
-    const made = await model.step(state, tokens, rows);
+    const lasts = beam.map(({ ids }) => ids.at(-1) ?? BOS);
+    const rows = beam.map(({ row }) => row);
+    const made = await model.step(state, lasts, rows);
     const total = (await model.logProbs(made.states)).data;
     const vocab = total.length / beam.length;
     const ends = beam.map(({ ids, score }, row) => {
       const own = total.subarray(row * vocab, (row + 1) * vocab);
-      constrain(own, ids, { ...request, prefix, longest }, no_repeat_ngram);
+      constrain(own, ids, { ...request, prefix, longest }, config.no_repeat_ngram);
       for (let i = 0; i < vocab; i++) own[i] += score;
       const end = own[EOS];
       own[EOS] = NEVER;
       return end;
     });
-    const chosen = ({ value: score, place }) => ({ score, row: Math.floor(place / vocab), token: place % vocab });
     const mustEnd = longest <= t + 1 && !finished.length;
-    const kept = wanted?.choose(total, ends, beam, beam_size, mustEnd) ?? largest(total, width).map(chosen);
+    const kept = wanted?.choose(total, ends, beam, config.beam_size, mustEnd) ?? largest(total, width, vocab);
     while (kept.length < width) kept.push({ score: NEVER, row: 0, token: EOS }); // fillers, which can never win
     const ended = ends.map((end) => (end < kept[width - 1].score ? NEVER : fround(end / penalties[t])));
     finished.push(...ended.map((score, row) => ({ ids: beam[row].ids, score })).filter(({ score }) => score > NEVER));

@@ -1,39 +1,30 @@
 // What utils/text does for a translator: functions of the same names (in camelCase), arguments and answers, but for one
-// text at a time; places are those of JavaScript's strings. `setRules(rules)` comes first: patterns and tables are
-// Python's (`text_rules` in utils/export/web.py). Cells and sentences are { text, gap }, spans { begin, end, text,
-// value, isHard } (value: null, or a number times UNIT as a BigInt), stand-ins { numbers, names }; `masked` returns a
-// Masked, whose `spans` is a Map by stand-ins; `shown` takes a Map. `standIns()`: { learned, words }; `often()`: OFTEN.
+// text at a time; places are those of JavaScript's strings. RULES, patterns and tables, are Python's: `text_rules` in
+// utils/export/web.py. Cells and sentences are { text, gap }, spans { begin, end, text, value, isHard } (value: null, or
+// a number times UNIT as a BigInt), stand-ins { numbers, names }; what `masked` returns has its spans in a Map by their
+// stand-ins, which `unmasked` takes; `shown` takes a Map.
 export const UNKNOWN = 1; // the id of <unk>
-let R; // the rules, by modules of utils/text
-
-export function setRules(rules) {
-  const each = (of, change) => Object.fromEntries(Object.entries(of).map(([key, value]) => [key, change(value)]));
-  const compiled = (value) => (value.pattern ? pattern(value.pattern) : value);
-  R = each(rules, (module) => each(module, compiled));
-  R.language.LETTERS = each(R.language.LETTERS, compiled);
-}
+export const R = JSON.parse(globalThis.RULES, (_, value) => (value?.pattern ? pattern(value.pattern) : value)); // by modules
 
 function pattern(source) {
   const [begin, whole] = [`^(?:${source})`, `^(?:${source})$`].map((one) => new RegExp(one, "u"));
   const all = new RegExp(source, "gu");
   const [match, fits] = [(text) => begin.exec(text), (text) => whole.exec(text)];
   const [each, finds] = [(text) => [...text.matchAll(all)], (text) => text.search(all) >= 0];
-  return { match, fits, each, finds, replace: (text, by) => text.replace(all, by) };
+  return { source, match, fits, each, finds, replace: (text, by) => text.replace(all, by) };
 }
 
 export const hasWords = (text) => R.language.WORD.finds(text);
 export const isUnspaced = (code) => R.language.UNSPACED.includes(primaryLanguage(code));
 export const hasCapitals = (code) => !(primaryLanguage(code) in R.language.SCRIPTS);
-export const standIns = () => ({ learned: R.protected.LEARNED, words: R.protected.WORDS });
 export const isGlued = (before, behind) => R.glossary.GLUED.fits(last(before) + [...behind][0]);
-export const often = () => R.loop.OFTEN;
 
 export function primaryLanguage(code) {
   const language = code.replaceAll("_", "-").split("-")[0].toLowerCase();
   return R.data.THREE_LETTERS[language] ?? language;
 }
 
-export const sum = (values) => values.reduce((a, b) => a + b, 0);
+export const sum = (values, zero = 0) => values.reduce((a, b) => a + b, zero);
 const size = (text) => [...text].length; // in characters, as Python counts
 const last = (text) => [...text].at(-1) ?? "";
 const least = (values, cost) => values.reduce((best, value) => (cost(value) < cost(best) ? value : best));
@@ -50,9 +41,9 @@ export function knownCharacters(tokens) {
 }
 
 export function knownForm(text, known) {
-  if (isKnown(text, known)) return text;
   const plain = R.form.INVISIBLE.replace(text.normalize("NFC"), "");
-  if (isKnown(plain, known)) return plain;
+  const found = [text, plain].find((form) => isKnown(form, known));
+  if (found !== undefined) return found;
   const parts = R.form.PART.each(plain).map(([part]) => part);
   return parts.map((part, i) => read(part, last(parts[i - 1] ?? ""), parts[i + 1] ?? "", known)).join("");
 }
@@ -218,21 +209,16 @@ export function spans(text, language, lenient = false) {
 const narrow = (text) => text.replace(/[０-９．，]/g, (c) => String.fromCharCode(R.number.WIDE[c.charCodeAt(0)]));
 
 function valueOf(text) {
-  const { MYRIADS, BELOW_TEN_THOUSAND, WORDS, UNITS, KANJI_DIGITS, SCALES, SMALL } = R.number;
-  const plain = narrow(text).replaceAll(",", "").toLowerCase();
-  const total = (matches, value) => matches.reduce((n, match) => n + value(match), 0n);
-  const times = (value, unit) => value * BigInt(UNITS[unit] ?? 1);
-  const count = ([, digits, unit]) => times(decimal(KANJI_DIGITS[digits] ?? (digits || (unit ? 1 : 0))), unit);
-  if (!/^(?=.*[a-z]).*[\0-\x7f]$/.test(plain)) {
-    return total(MYRIADS.each(plain), ([, part, unit]) => times(total(BELOW_TEN_THOUSAND.each(part), count), unit));
+  const { WORDS, UNITS, SCALES, SMALL } = R.number;
+  let [total, units, said] = [0n, [], []]; // since the last scale, and since the last unit
+  const all = (numbers, none) => (numbers.length ? sum(numbers, 0n) : none);
+  for (const [word] of WORDS.each(narrow(text).replaceAll(",", "").toLowerCase())) {
+    const [unit, scale] = [UNITS[word], SCALES[word]];
+    if (scale) [total, units, said] = [total + all([...units, ...said], UNIT) * BigInt(scale), [], []];
+    else if (unit) [units, said] = [[...units, all(said, UNIT) * BigInt(unit)], []];
+    else said.push(decimal(SMALL[word] ?? (/^\d/.test(word) ? word : 0)));
   }
-  let [sums, part] = [0n, 0n];
-  for (const [word] of WORDS.each(plain)) {
-    if (word === "hundred") part = (part || UNIT) * 100n;
-    else if (word in SCALES) [sums, part] = [sums + (part || UNIT) * BigInt(SCALES[word]), 0n];
-    else if (word !== "and") part += decimal(SMALL[word] ?? (/^\d/.test(word) ? word : 0));
-  }
-  return sums + part;
+  return total + all([...units, ...said], 0n);
 }
 
 export function written(span, language) {
@@ -262,23 +248,19 @@ const hourInJapanese = (hour, minute, half) =>
 const hourInEnglish = (half, hour, minute) =>
   Number(hour) + (minute ? `:${minute.padStart(2, "0")}` : "") + (half === "午前" ? " a.m." : " p.m.");
 
-export class Masked {
-  constructor(text, of = new Map(), head = "", tail = "", inCapitals = false) {
-    Object.assign(this, { text, spans: of, head, tail, inCapitals });
-  }
-  unmasked(translation, language) {
-    const beside = (word) => (/^\d/.test(word) ? "[0-9]" : "[A-Za-z]"); // what makes it another word
-    const words = [...this.spans.keys()].map((word) => `(?<!${beside(word)})${word}(?!${beside(word)})`);
-    const write = (word) => written(this.spans.get(word), language);
-    const text = words.length ? translation.replace(new RegExp(words.join("|"), "g"), write) : translation;
-    return this.head + (words.length ? text.replace(/(?<=[ap]\.m\.)\./g, "") : text) + this.tail;
-  }
+/** Return a translation of a masked text with the spans as its language writes them. */
+export function unmasked({ spans: of, head, tail }, translation, language) {
+  const beside = (word) => (/^\d/.test(word) ? "[0-9]" : "[A-Za-z]"); // what makes it another word
+  const words = [...of.keys()].map((word) => `(?<!${beside(word)})${word}(?!${beside(word)})`);
+  if (!words.length) return head + translation + tail;
+  const text = translation.replace(new RegExp(words.join("|"), "g"), (word) => written(of.get(word), language));
+  return head + text.replace(/(?<=[ap]\.m\.)\./g, "") + tail;
 }
 
 export function masked(source, language, { numbers, names }, everything = false) {
   const text = R.protected.BOLD.replace(source, (whole, stars, inside) => inside || whole);
   const found = spans(text, language).filter((span) => span.isHard || (everything && isSure(span, text)));
-  if (!found.length) return new Masked(text);
+  if (!found.length) return { text, spans: new Map(), head: "", tail: "" };
   let [begin, end] = [0, text.length];
   const isSign = (span, beside) => span && !R.protected.SHOWN.finds(span.text) && !strip(beside);
   while (isSign(found[0], text.slice(begin, found[0]?.begin))) begin = found.shift().end;
@@ -297,7 +279,8 @@ export function masked(source, language, { numbers, names }, everything = false)
     parts.push(text.slice(place, span.begin), word);
     place = span.end;
   }
-  return new Masked(parts.join("") + text.slice(place, end), placed, text.slice(0, begin), text.slice(end));
+  const given = parts.join("") + text.slice(place, end);
+  return { text: given, spans: placed, head: text.slice(0, begin), tail: text.slice(end) };
 }
 
 function isSure({ value, end }, text) {
@@ -329,43 +312,29 @@ export function shown(tokens, words) {
 
 /** Return the likeliest of some languages; undefined if none fits the letters. */
 export function detect(text, languages) {
-  const { ANY_LETTER, ADDRESS, MARKUP, MOSTLY, UNSPACED } = R.language;
+  const { ANY_LETTER, ADDRESS, MARKUP, MOSTLY, UNSPACED, LETTERS, OTHER, SCRIPTS_OF } = R.language;
   const bare = ADDRESS.replace(MARKUP.replace(text, " "), " ");
   const plain = ANY_LETTER.finds(bare) ? bare : text;
-  const { n, counts } = countLetters(plain);
+  const letters = ANY_LETTER.each(plain).join("");
+  const n = size(letters);
   if (!n) return languages[0];
+  const counts = Object.fromEntries(Object.entries(LETTERS).map(([script, of]) => [script, of.each(letters).length]));
+  counts[OTHER] = n + counts.zh - sum(Object.values(counts));
   const unspaced = unspacedLanguage(plain, n, counts);
   const ofIts = languages.filter((code) => primaryLanguage(code) === unspaced);
   if (unspaced) return ofIts[0] ?? languages.find(isUnspaced);
   const scripts = Object.keys(counts).filter((script) => counts[script] > MOSTLY * n && !UNSPACED.includes(script));
-  return languages.find((code) => !isUnspaced(code) && scripts.every((script) => hasScript(code, script)));
-}
-
-function countLetters(text) {
-  const { ANY_LETTER, LETTERS, OTHER } = R.language;
-  const letters = ANY_LETTER.each(text).join("");
-  const counts = Object.fromEntries(Object.entries(LETTERS).map(([script, of]) => [script, of.each(letters).length]));
-  const n = size(letters);
-  counts[OTHER] = n + counts.zh - sum(Object.values(counts));
-  return { n, counts };
+  const has = (code) => SCRIPTS_OF[primaryLanguage(code)] ?? SCRIPTS_OF[""];
+  return languages.find((code) => !isUnspaced(code) && scripts.every((script) => has(code).includes(script)));
 }
 
 function unspacedLanguage(plain, n, { ja, zh }) {
   const { MOSTLY, MIN_KANA, LETTERS_AS_ONE, WORDS_PER_JOINT, LATIN_WORD, JAPANESE_END, JOINT } = R.language;
   const isMuch = ja - zh > MIN_KANA * n;
   if (ja > MOSTLY * n) return isMuch ? "ja" : "zh";
-  const isJapanese =
-    (isMuch && (LETTERS_AS_ONE * ja > n - ja || JAPANESE_END.finds(plain))) ||
-    JOINT.each(plain).length * WORDS_PER_JOINT > LATIN_WORD.each(plain).length;
-  return ja > zh && isJapanese ? "ja" : "";
-}
-
-function hasScript(code, script) {
-  const { SCRIPTS, ALPHABETS } = R.language;
-  const language = primaryLanguage(code);
-  if (language in SCRIPTS) return script === language;
-  const own = Object.keys(ALPHABETS).filter((alphabet) => ALPHABETS[alphabet].split(" ").includes(language));
-  return own.length ? own.includes(script) : !(script in SCRIPTS);
+  const isAtEnd = isMuch && (LETTERS_AS_ONE * ja > n - ja || JAPANESE_END.finds(plain));
+  const isJoined = JOINT.each(plain).length * WORDS_PER_JOINT > LATIN_WORD.each(plain).length;
+  return ja > zh && (isAtEnd || isJoined) ? "ja" : "";
 }
 
 // Sentences in capitals.
@@ -395,17 +364,14 @@ export function usualCase(text, encode) {
 
 // Loops.
 
-function rows(text, extra) {
-  const found = R.loop.REPEATED.each(text).filter(([, part]) => !R.loop.ZEROS.fits(part));
-  return found.filter(([whole, part]) => size(whole) - size(part) >= extra);
-}
-
 const times = ([whole, part]) => whole.length / part.length;
+const rows = (text, extra) =>
+  R.loop.REPEATED.each(text).filter(([whole, part]) => size(whole) - size(part) >= extra && !R.loop.ZEROS.fits(part));
 export const repetitions = (text, extra = 1) => Math.max(1, ...rows(text, extra).map(times));
-export const isLoop = (text, source) => repetitions(text, R.loop.EXTRA) > Math.max(often(), repetitions(source));
+export const isLoop = (text, source) => repetitions(text, R.loop.EXTRA) > Math.max(R.loop.OFTEN, repetitions(source));
 
 export function endOfFirst(text, source) {
   const n = repetitions(source);
-  const row = rows(text, R.loop.EXTRA).find((one) => times(one) > Math.max(often(), n));
+  const row = rows(text, R.loop.EXTRA).find((one) => times(one) > Math.max(R.loop.OFTEN, n));
   return row ? row.index + row[1].length * n : null;
 }

@@ -1,68 +1,59 @@
 // SentencePiece, for the models that `SentencePieceTokenizer` (utils/text/tokenizer.py) writes: a unigram model or BPE,
-// any rule of normalization, unknown characters read in a form that is known. After `setRules(rules)` of text.js:
-//   new Tokenizer(model: the bytes of a tokenizer.model, a Uint8Array; tags: what each text begins with)
+// any rule of normalization, unknown characters read in a form that is known:
+//   new Tokenizer(model: SentencePiece's ModelProto as JSON; tags: what each text begins with)
 //   encode(text) -> ids; decode(ids) -> text; tokens(ids) -> pieces; size
 //   split(text) -> the pieces that `encode` gives the ids of, unknown ones as they stand in the text
 // Half a character is an Error of `encode`; any error of the constructor means that the file is damaged.
 import { knownCharacters, knownForm, sum, UNKNOWN } from "./text.js";
 
-const [NORMAL, CONTROL, DEFINED] = [1, 3, 4]; // types of pieces, as in SentencePiece's sentencepiece_model.proto
-const BPE = 2;
 const UNREAD = -20; // log-probability of an unknown character of a text: less than that of any piece
 const PENALTY = 10; // what an unknown character scores below the rarest piece
 const utf8 = (bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
-
-/** Read a message of Protocol Buffers: the values of each field, by its number. */
-function fieldsOf(bytes) {
-  const [view, fields] = [new DataView(bytes.buffer, bytes.byteOffset, bytes.length), {}];
-  let place = 0;
-  const number = (byte = view.getUint8(place++)) => (byte < 128 ? byte : byte - 128 + 128 * number());
-  const message = (size) => bytes.subarray(place, (place += size));
-  const readers = { 0: number, 2: () => message(number()), 5: () => view.getFloat32((place += 4) - 4, true) };
-  while (place < bytes.length) {
-    const key = number();
-    (fields[Math.floor(key / 8)] ??= []).push(readers[key % 8]());
-  }
-  return fields;
-}
+const bytesOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
 
 export class Tokenizer {
-  constructor(model, tags = []) {
-    const { 1: pieces, ...others } = fieldsOf(model);
-    const [[training], [normalizer]] = [others[2], others[3]].map((of) => of.map(fieldsOf));
-    const read = pieces.map(fieldsOf);
+  constructor({ pieces, trainerSpec, normalizerSpec }, tags = []) {
     this.tags = tags;
-    this.size = read.length;
-    this.pieces = read.map((piece) => utf8(piece[1][0]));
-    this.types = read.map((piece) => piece[3]?.[0] ?? NORMAL);
-    this.scores = read.map((piece, id) => (this.types[id] === DEFINED ? -0.1 : (piece[2]?.[0] ?? 0)));
-    this.unknownScore = Math.fround(Math.min(...this.scores.filter((_, id) => this.types[id] === NORMAL)) - PENALTY);
+    this.size = pieces.length;
+    this.pieces = pieces.map(({ piece }) => piece);
+    this.types = pieces.map(({ type }) => type ?? "NORMAL");
+    this.scores = Float32Array.from(pieces, ({ type, score }) => (type === "USER_DEFINED" ? -0.1 : (score ?? 0)));
+    this.unknownScore = Math.fround(Math.min(...this.scores.filter((_, id) => this.types[id] === "NORMAL")) - PENALTY);
     this.ids = new Map(this.pieces.map((piece, id) => [piece, id]));
-    this.known = new Map([...this.ids].filter(([, id]) => [NORMAL, DEFINED].includes(this.types[id]))); // of texts
+    const isOfTexts = (id) => ["NORMAL", "USER_DEFINED"].includes(this.types[id]);
+    this.known = new Map([...this.ids].filter(([, id]) => isOfTexts(id)));
     this.longest = Math.max(...[...this.known.keys()].map((piece) => piece.length));
     this.characters = knownCharacters(this.pieces);
-    this.isBpe = training[3]?.[0] === BPE;
-    this.unknownText = training[44] ? utf8(training[44][0]) : " ⁇ ";
-    const defined = this.pieces.filter((_, id) => this.types[id] === DEFINED).toSorted((a, b) => b.length - a.length);
+    this.isBpe = trainerSpec.modelType === "BPE";
+    this.unknownText = trainerSpec.unkSurface ?? " ⁇ ";
+    const defined = this.pieces.filter((_, id) => this.types[id] === "USER_DEFINED");
     const escaped = defined.map((piece) => piece.replace(/[^\p{L}\p{N}]/gu, "\\$&"));
-    this.defined = new RegExp(`(${escaped.join("|") || "(?!)"})`);
-    [this.begins, this.trims] = [normalizer[3]?.[0] ?? 1, normalizer[4]?.[0] ?? 1]; // with a ▁; spaces that say nothing
-    const rules = normalizer[2]?.[0].slice() ?? [];
-    if (rules.length) {
-      const size = new DataView(rules.buffer).getUint32(0, true);
-      this.trie = new Uint32Array(rules.slice(4, 4 + size).buffer);
-      this.written = rules.subarray(4 + size); // what the rules write, each with a 0 behind it
-    }
+    this.defined = new RegExp(`(${escaped.toSorted((a, b) => b.length - a.length).join("|") || "(?!)"})`);
+    this.begins = normalizerSpec.addDummyPrefix ?? true; // with a ▁
+    this.trims = normalizerSpec.removeExtraWhitespaces ?? true;
+    const rules = bytesOf(normalizerSpec.precompiledCharsmap ?? "");
+    if (!rules.length) return;
+    const size = new DataView(rules.buffer).getUint32(0, true);
+    this.trie = new Uint32Array(rules.buffer.slice(4, 4 + size));
+    this.written = rules.subarray(4 + size); // what the rules write, each with a 0 behind it
   }
 
-  tokens = (ids) => ids.map((id) => this.pieces[id]);
-  encode = (text) => this.pairs(text).map(([, id]) => id);
-  split = (text) => this.pairs(text).map(([piece]) => piece);
-  apart = (text, change) => text.split(this.defined).flatMap((part, i) => (i % 2 ? [part] : change(part)));
+  tokens(ids) {
+    return ids.map((id) => this.pieces[id]);
+  }
+  encode(text) {
+    return this.pairs(text).map(([, id]) => id);
+  }
+  split(text) {
+    return this.pairs(text).map(([piece]) => piece);
+  }
+  apart(text, change) {
+    return text.split(this.defined).flatMap((part, i) => (i % 2 ? [part] : change(part)));
+  }
 
   decode(ids) {
     let text = "";
-    for (const id of ids.filter((one) => this.types[one] !== CONTROL)) {
+    for (const id of ids.filter((one) => this.types[one] !== "CONTROL")) {
       const piece = text || !(this.begins || this.trims) ? this.pieces[id] : this.pieces[id].replace(/^▁/, "");
       text += id === UNKNOWN ? this.unknownText : piece.replaceAll("▁", " ");
     }
@@ -138,7 +129,7 @@ export class Tokenizer {
   /** Merge neighbours into pieces, the best of the pairs first, and of those the leftmost. */
   merged(text) {
     const parts = this.apart(text, (other) => [...other]);
-    const isFixed = (part) => this.types[this.known.get(part)] === DEFINED;
+    const isFixed = (part) => this.types[this.known.get(part)] === "USER_DEFINED";
     const scoreOf = (i) => {
       const id = isFixed(parts[i]) || isFixed(parts[i + 1]) ? undefined : this.known.get(parts[i] + parts[i + 1]);
       return this.scores[id] ?? -Infinity;

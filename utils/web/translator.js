@@ -1,57 +1,56 @@
 // From a text to its translation, one sentence at a time: what utils/search/translator.py does; and what the explainer is
 // told (utils/visualize/explain.py).
 import { BOS, EOS, NEVER, PAD, UNK, beamSearch, largest, penalty } from "./search.js";
-import { endOfFirst, hasCapitals, hasWords, isInCapitals, isLoop, isUnspaced, lost, masked, often } from "./text.js";
-import { repetitions, shown, spans, splitCells, splitLong, splitSentences, standIns } from "./text.js";
-import { isGlued, sum, usualCase, written } from "./text.js";
-import { Tokenizer } from "./tokenizer.js";
+import { R, endOfFirst, hasCapitals, hasWords, isInCapitals, isLoop, isUnspaced, lost, masked } from "./text.js";
+import { repetitions, shown, spans, splitCells, splitLong, splitSentences, sum, unmasked } from "./text.js";
+import { usualCase, written } from "./text.js";
 import { Wanted } from "./wanted.js";
 
 const [BLOCKED, LONG, WORSE, SPARE, LISTED] = [3, 40, 1.25, 10, 5];
 const round = (x, digits = 4) => Number(x.toFixed(digits));
-const unchanged = (text) => ({ text, score: 0, tokens: [], ids: [] });
 const mapped = (values, change) => new Map([...values].map(([name, value]) => [name, change(value)]));
 
-/** Return the numbers of a tensor as arrays in arrays. */
-function nested({ data, dims: [n, ...rest] }) {
-  if (!rest.length) return [...data];
-  const size = data.length / n;
-  return Array.from({ length: n }, (_, i) => nested({ data: data.subarray(i * size, (i + 1) * size), dims: rest }));
+/** Return the numbers of a tensor as arrays in arrays; the innermost are made of a part of its data. */
+function nested({ data, dims: [n, ...rest] }, innermost = (part) => [...part]) {
+  if (!rest.length) return innermost(data);
+  const parts = Array.from({ length: n }, (_, i) => data.subarray((data.length / n) * i, (data.length / n) * (i + 1)));
+  return parts.map((part) => nested({ data: part, dims: rest }, innermost));
 }
 
 export class Refusal extends Error {} // of what was asked: its message says why
 
 export class Translator {
   constructor(model, { src, tgt }, settings) {
-    Object.assign(this, { model, src, tgt, settings });
+    Object.assign(this, { model, src, tgt, settings, search: settings.search, nBest: 1 });
     const known = (words) => words.filter((word) => ![...src.encode(word), ...tgt.encode(word)].includes(UNK));
-    const { learned, words } = standIns();
-    this.standIns = known(learned.names)[0] ? learned : { numbers: known(words.numbers), names: known(words.names) };
+    const { LEARNED, WORDS } = R.protected;
+    this.standIns = known(LEARNED.names)[0] ? LEARNED : { numbers: known(WORDS.numbers), names: known(WORDS.names) };
   }
 
-  /** Return a translator of texts with another tag; "": with none. */
-  withTag(tag) {
-    const tags = [...this.src.tags.filter((own) => own.startsWith("<2")), ...(tag ? [`<${tag}>`] : [])];
-    const src = Object.assign(Object.create(Tokenizer.prototype), this.src, { tags });
-    return Object.assign(Object.create(Translator.prototype), this, { src });
+  /** Return a translator with other settings, and of texts with another tag; "": with none. */
+  changed({ beam_size, length_penalty, tag, ...others }) {
+    const [src, search] = [Object.create(this.src), { ...this.search }];
+    if (beam_size) search.beam_size = beam_size;
+    if (length_penalty !== undefined) search.length_penalty = length_penalty;
+    if (typeof tag === "string")
+      src.tags = [...src.tags.filter((own) => own.startsWith("<2")), ...(tag && [`<${tag}>`])];
+    return Object.assign(Object.create(this), { src, search }, others);
   }
 
   /** Translate the lines of a text, as `api/translate` answers; `pause` is awaited between steps, and may throw. */
-  async translate(given, { beam, n_best = 1, attention = false, pause } = {}) {
-    const search = { ...this.settings.search };
-    search.beam_size = beam || Math.max(search.beam_size, n_best);
+  async translate(given, attention = false) {
     const [lines, sentences] = [[], []];
     for (const line of given.replaceAll("\r\n", "\n").split("\n")) {
-      const pieces = splitCells(line).flatMap((cell) => this.pieces(cell, search.by_sentence));
+      const pieces = this.read(line);
       if (!pieces.length) pieces.push({ source: "", ids: [], gap: "" });
       if (lines.length) sentences.at(-1).gap += "\n";
       for (const [i, piece] of pieces.entries()) {
-        pieces[i] = await this.piece(piece, { search, nBest: n_best, pause });
+        pieces[i] = await this.piece(piece);
         sentences.push(await this.sentence(pieces[i], attention));
       }
       lines.push(pieces);
     }
-    return { sentences, remarks: this.remarks(lines, search) };
+    return { sentences, remarks: this.remarks(lines) };
   }
 
   async sentence(piece, attention) {
@@ -65,23 +64,22 @@ export class Translator {
     return { source, gap, known: ids.length > 0 || !hasWords(source), source_tokens, unknown, candidates };
   }
 
-  async piece(piece, options) {
-    if (!piece.ids.length) return { ...piece, candidates: [unchanged(piece.source)] };
-    const request = this.request(piece.ids, options.search);
-    piece = this.chosen(piece, await this.find(request, options));
-    piece = await this.endLoop(piece, request, options);
-    return this.searchLost(await this.searchWords(piece, request, options), options);
+  async piece({ ...piece }) {
+    if (!piece.ids.length) return { ...piece, candidates: [{ text: piece.source, score: 0, tokens: [], ids: [] }] };
+    piece.request = this.request(piece.ids);
+    const found = this.chosen(piece, await this.find(piece.request));
+    return this.searchLost(await this.searchWords(await this.endLoop(found)));
   }
 
-  request(source, { min_ratio, max_ratio, min_length, max_length }) {
-    const n = source.length + 1;
+  request(source) {
+    const [n, { min_ratio, max_ratio, min_length, max_length }] = [source.length + 1, this.search];
     const most = Math.min(max_ratio * n + SPARE, max_length + 1, this.settings.longest);
     const least = Math.min(Math.max(min_ratio * n, min_length), most - 1);
     return { source, min_length: Math.trunc(least), max_length: Math.trunc(most) };
   }
 
-  async find(request, { search, nBest, pause }) {
-    const found = await beamSearch(this.model, request, search, { nBest, pause });
+  async find(request, nBest = this.nBest) {
+    const found = await beamSearch(this.model, request, this.search, { nBest, pause: this.pause });
     return found.slice(0, nBest).map((hypothesis) => this.candidate(hypothesis));
   }
 
@@ -90,12 +88,12 @@ export class Translator {
   }
 
   /** A loop is searched for again with no n-gram twice; what is one then, too, is cut where it repeats itself. */
-  async endLoop(piece, request, options) {
+  async endLoop(piece) {
     if (!isLoop(piece.candidates[0].text, piece.source)) return piece;
-    if (repetitions(piece.source) <= often()) {
-      const { beam_size } = options.search;
-      const search = { ...options.search, no_repeat_ngram: BLOCKED, beam_size: Math.min(options.nBest, beam_size) };
-      piece = { ...this.chosen(piece, await this.find(request, { ...options, search })), loop: "searched again" };
+    if (repetitions(piece.source) <= R.loop.OFTEN) {
+      const beam_size = Math.min(this.nBest, this.search.beam_size);
+      const blocked = this.changed({ search: { ...this.search, no_repeat_ngram: BLOCKED, beam_size } });
+      piece = { ...this.chosen(piece, await blocked.find(piece.request)), loop: "searched again" };
     }
     const [{ ids, score }, ...others] = piece.candidates;
     const texts = [...ids, EOS].map((_, n) => this.tgt.decode(ids.slice(0, n)));
@@ -109,26 +107,26 @@ export class Translator {
   }
 
   /** Search for longer translations of what has become empty or signs alone, and keep those with words. */
-  async searchWords(piece, request, options) {
-    const [{ text, ids }] = piece.candidates;
+  async searchWords(piece) {
+    const [[{ text, ids }], { request }] = [piece.candidates, piece];
     if (hasWords(text)) return piece;
     const longer = { ...request, min_length: Math.min(ids.length + 1, request.max_length - 1) };
-    const { candidates } = this.chosen(piece, await this.find(longer, { ...options, nBest: undefined }));
-    const withWords = candidates.filter((other) => hasWords(other.text)).slice(0, options.nBest);
+    const { candidates } = this.chosen(piece, await this.find(longer, Infinity));
+    const withWords = candidates.filter((other) => hasWords(other.text)).slice(0, this.nBest);
     return withWords.length ? { ...piece, candidates: withWords } : piece;
   }
 
   /** Translate again, with stand-ins for all numbers, what has lost one of them; keep what has lost less. */
-  async searchLost(piece, options) {
+  async searchLost(piece) {
     const isHard = piece.lost.some((span) => span.isHard);
     if (!isHard && !(piece.lost.length && piece.ids.length < LONG)) return piece;
     const whole = this.masked(piece.source, true, piece.masked.inCapitals);
     if (!whole.spans.size) return piece;
     const ids = this.src.encode(whole.text).slice(0, this.settings.window - 1);
     const wanted = new Wanted(this.standInsIn(whole.text), this.tgt);
-    const found = await this.find({ ...this.request(ids, options.search), wanted }, options);
+    const found = await this.find({ ...this.request(ids), wanted });
     const next = this.chosen({ ...piece, ids, masked: whole, loop: "" }, found);
-    const [now, before] = [next, piece].map(({ candidates }) => this.perplexity([candidates[0]], options.search));
+    const [now, before] = [next, piece].map(({ candidates }) => this.perplexity([candidates[0]]));
     const isBetter = next.lost.length < piece.lost.length && !isLoop(next.candidates[0].text, piece.source);
     return isBetter && (isHard || now < WORSE * before) ? next : piece;
   }
@@ -140,7 +138,7 @@ export class Translator {
     const words = mapped(read.spans, (span) => written(span, tgt_lang));
     const write = (text) => (read.inCapitals && hasCapitals(tgt_lang) ? text.toUpperCase() : text);
     const candidates = found.map(({ text, tokens, ...candidate }) => {
-      return { ...candidate, text: read.unmasked(write(text), tgt_lang), tokens: shown(tokens, words) };
+      return { ...candidate, text: unmasked(read, write(text), tgt_lang), tokens: shown(tokens, words) };
     });
     return { ...piece, candidates, lost: lost(source, candidates[0].text, [src_lang, tgt_lang]) };
   }
@@ -148,15 +146,14 @@ export class Translator {
   masked(text, everything = false, inCapitals = false) {
     const found = masked(text, this.settings.src_lang, this.standIns, everything);
     if (!inCapitals && !isInCapitals(found.text)) return found;
-    return Object.assign(found, { text: usualCase(found.text, (word) => this.src.encode(word)), inCapitals: true });
+    return { ...found, text: usualCase(found.text, (word) => this.src.encode(word)), inCapitals: true };
   }
 
   /** Return the stand-ins of a text, which none is within a word of. */
   standInsIn(text) {
-    const words = new RegExp(Object.values(this.standIns).flat().join("|") || "(?!)", "g");
-    const isWord = ({ 0: word, index }) =>
-      !(index && isGlued(text[index - 1], word)) && !isGlued(word, text[index + word.length] ?? " ");
-    return [...text.matchAll(words)].filter(isWord).map(([word]) => word);
+    const edge = R.glossary.BOUNDARY.source;
+    const words = Object.values(this.standIns).flat().join("|") || "(?!)";
+    return text.match(new RegExp(`${edge}(?:${words})${edge}`, "gu")) ?? [];
   }
 
   isKnown(ids, text) {
@@ -165,13 +162,17 @@ export class Translator {
     return hasWords(text) && ids.some(isRead);
   }
 
-  /** Split a cell into sentences, and those that are too long into parts. */
-  pieces({ text, gap }, bySentence) {
+  /** Return the pieces of a line: its cells are split into sentences, and those that are too long into parts. */
+  read(line) {
+    return splitCells(line).flatMap((cell) => this.pieces(cell));
+  }
+
+  pieces({ text, gap }) {
     const { window, src_lang, tgt_lang } = this.settings;
     const whole = this.masked(text);
     const ids = this.src.encode(whole.text);
     if (!this.isKnown(ids, text)) return [{ source: text, ids: [], gap }];
-    const isSplit = bySentence || ids.length >= window;
+    const isSplit = this.search.by_sentence || ids.length >= window;
     const kept = isSplit ? spans(text, src_lang).map(({ begin, end }) => [begin, end]) : [];
     const sentences = isSplit ? splitSentences(text, kept) : [];
     if (ids.length < window && sentences.length < 2) return [{ source: text, ids, gap, masked: whole }];
@@ -189,38 +190,29 @@ export class Translator {
   /** Return the tokens that are read; unknown ones, and those that are protected, as they stand in the text. */
   sourceTokens({ ids, masked: read }) {
     const tokens = ids.includes(UNK) ? this.src.split(read.text).slice(0, ids.length) : this.src.tokens(ids);
-    return shown(
-      tokens,
-      mapped(read.spans, (span) => span.text),
-    );
+    const words = mapped(read.spans, (span) => span.text);
+    return shown(tokens, words);
   }
 
-  perplexity(candidates, search) {
+  perplexity(candidates) {
     const lengths = candidates.map(({ tokens }) => tokens.length + 1);
-    const logProbs = candidates.map(({ score }, i) => score * penalty(search, lengths[i]));
+    const logProbs = candidates.map(({ score }, i) => score * penalty(this.search, lengths[i]));
     return Math.exp(Math.min(700, -sum(logProbs) / Math.max(1, sum(lengths))));
   }
 
   /** Return what the reader of a translation should know: what is true, or words. */
-  remarks(lines, search) {
-    const read = lines.map((pieces) => pieces.filter(({ ids }) => ids.length));
+  remarks(lines) {
+    const [most, read] = [this.search.max_perplexity, lines.map((pieces) => pieces.filter(({ ids }) => ids.length))];
     const all = read.flat();
-    const perplexities = read.map((pieces) =>
-      this.perplexity(
-        pieces.map(({ candidates: [best] }) => best),
-        search,
-      ),
-    );
     const isUnknown = (pieces, i) => !read[i].length && pieces.some(({ source }) => hasWords(source));
-    const unknown = all.filter(({ ids }) => ids.includes(UNK));
+    const isFar = (pieces) => this.perplexity(pieces.map(({ candidates: [best] }) => best)) > most;
+    const isWordless = ({ source, candidates: [{ text }] }) => hasWords(source) && !hasWords(text);
     const said = {
       unknown: lines.some(isUnknown),
-      unknown_tokens: unknown.flatMap((piece) => this.sourceTokens(piece).filter((_, i) => piece.ids[i] === UNK)),
-      far: search.max_perplexity > 0 && perplexities.some((value) => value > search.max_perplexity),
+      unknown_tokens: all.flatMap((piece) => this.sourceTokens(piece).filter((_, i) => piece.ids[i] === UNK)),
+      far: most > 0 && read.some(isFar),
       loop: ["cut", "searched again"].find((done) => all.some(({ loop }) => loop === done)),
-      wordless: all.flatMap(({ source, candidates: [{ text }] }) =>
-        hasWords(source) && !hasWords(text) ? source : [],
-      ),
+      wordless: all.filter(isWordless).map(({ source }) => source),
       dropped: all.flatMap((piece) => piece.lost.map(({ text }) => text)),
     };
     const unique = Object.entries(said).map(([name, what]) => [name, Array.isArray(what) ? [...new Set(what)] : what]);
@@ -244,52 +236,44 @@ export class Translator {
   }
 
   /** Translate one sentence, and return all that the explainer shows: tokens, attention, guesses and the beam. */
-  async explain(given, { beam, length_penalty, heads = {}, hidden = [], prefix = [], forbidden = [], pause }) {
-    const begin = performance.now();
-    const { src_lang, tgt_lang, search: own } = this.settings;
-    const search = { ...own, beam_size: beam ?? own.beam_size, length_penalty: length_penalty ?? own.length_penalty };
-    const cells = splitCells(given).flatMap((cell) => this.pieces(cell, search.by_sentence));
-    const [piece, ...others] = cells.filter(({ source }) => source);
+  async explain(given, { heads = {}, hidden = [], prefix = [], forbidden = [] }) {
+    const [begin, { src_lang, tgt_lang }] = [performance.now(), this.settings];
+    const [piece, ...others] = this.read(given).filter(({ source }) => source);
     if (!piece?.ids.length) throw new Refusal("there is no word that the model knows: give a sentence");
     if (others.length) throw new Refusal(`these are ${others.length + 1} sentences: give one of them`);
     const seen = piece.ids.map((id, place) => (hidden.includes(place) ? PAD : id));
-    const [steps, request] = [[], { ...this.request(seen, search), prefix, forbidden }];
+    const [steps, request] = [[], { ...this.request(seen), prefix, forbidden }];
     const onStep = (step) => steps.push(this.listed(step));
-    const [best] = await beamSearch(this.model, request, search, { nBest: 1, onStep, pause, heads });
-    const [{ text, tokens, ids, score }] = this.chosen(piece, [this.candidate(best)]).candidates;
     const state = await this.model.start(seen, heads);
+    const [best] = await beamSearch(this.model, request, this.search, { nBest: 1, onStep, pause: this.pause, state });
+    const [{ text, tokens, ids, score }] = this.chosen(piece, [this.candidate(best)]).candidates;
     const made = await this.forced(state, [ids], ["self_attention", "cross_attention"]);
-    const guesses = nested(await this.model.logProbs(made.states, true)).map(([layer]) =>
+    const guesses = nested(await this.model.logProbs(made.states, true), (row) => row).map(([layer]) =>
       layer.map((logProbs, t) => {
-        const likeliest = [...largest(logProbs, LISTED).map(({ place }) => place), ids[t] ?? EOS];
+        const likeliest = [...largest(logProbs, LISTED).map(({ token }) => token), ids[t] ?? EOS];
         return likeliest.map((id) => [this.tgt.tokens([id])[0], round(Math.exp(logProbs[id])), id]);
       }),
     );
-    const read = [state.attention, made.self_attention, made.cross_attention].map(nested);
+    const read = [state.attention, made.self_attention, made.cross_attention].map((tensor) => nested(tensor));
     const [encoder, decoder, cross] = read.map((layers) => layers.map(([sentence]) => sentence));
     const source = { tokens: [...this.sourceTokens(piece), "</s>"], ids: [...piece.ids, EOS], lang: src_lang };
     const target = { tokens: ["<s>", ...tokens], ids: [BOS, ...ids], lang: tgt_lang };
     const said = { tokens: [...tokens, "</s>"], lang: tgt_lang };
-    const penalties = steps.map((_, i) => penalty(search, i + 1));
-    const tree = { steps, penalties, alpha: search.length_penalty };
+    const penalties = steps.map((_, i) => penalty(this.search, i + 1));
+    const beam = { steps, penalties, alpha: this.search.length_penalty };
     const seconds = round((performance.now() - begin) / 1000);
-    return { source, target, said, text, score, beam: tree, attention: { encoder, decoder, cross }, guesses, seconds };
+    return { source, target, said, text, score, beam, attention: { encoder, decoder, cross }, guesses, seconds };
   }
 
   /** Return what a step chose among: row, token, log-probability and id of each; null: nothing. */
   listed({ total, vocab, kept, ends, ended, hope }) {
-    const row = (value) => (value > NEVER ? round(value) : null);
-    const entry = (score, place) => [
-      Math.floor(place / vocab),
-      this.tgt.tokens([place % vocab])[0],
-      round(score),
-      place % vocab,
-    ];
-    const each = (found) =>
-      kept.map((_, i) => (found[i]?.value > NEVER ? entry(found[i].value, found[i].place) : null));
-    const chosen = kept.map(({ score, row: of, token }) => ({ value: score, place: of * vocab + token }));
-    for (const { place } of chosen) total[place] = NEVER;
-    const finished = ended.flatMap((score, of) => (score > NEVER ? [[of, round(ends[of]), round(score)]] : []));
-    return { kept: each(chosen), dropped: each(largest(total, kept.length)), ends: finished, hope: row(hope) };
+    const told = (value) => (value > NEVER ? round(value) : null);
+    const entry = ({ score, row, token }) =>
+      score > NEVER ? [row, this.tgt.tokens([token])[0], round(score), token] : null;
+    for (const { row, token } of kept) total[row * vocab + token] = NEVER;
+    const next = largest(total, kept.length, vocab);
+    const dropped = kept.map((_, i) => (next[i] ? entry(next[i]) : null));
+    const finished = ended.flatMap((score, row) => (score > NEVER ? [[row, round(ends[row]), round(score)]] : []));
+    return { kept: kept.map(entry), dropped, ends: finished, hope: told(hope) };
   }
 }

@@ -1,6 +1,6 @@
 // The translator as a web worker: it answers what pages ask a server, from the files that were exported.
 import { Model } from "./search.js";
-import { detect, primaryLanguage, setRules } from "./text.js";
+import { detect, primaryLanguage } from "./text.js";
 import { Tokenizer } from "./tokenizer.js";
 import { Refusal, Translator } from "./translator.js";
 
@@ -26,8 +26,7 @@ async function readFile(name) {
 }
 
 async function begin() {
-  const [module, wasmBinary] = [await readFile(inside.runtime[0]), await readFile(inside.runtime[1])];
-  setRules(JSON.parse(new TextDecoder().decode(await readFile("text.json"))));
+  const [module, wasmBinary] = await Promise.all(inside.runtime.map(readFile));
   runtime = await import(URL.createObjectURL(new Blob([module], { type: "text/javascript" })));
   Object.assign(runtime.env.wasm, { numThreads: 1, wasmBinary });
 }
@@ -36,7 +35,8 @@ async function begin() {
 async function tokenizersOf(run) {
   if (!tokenizers.has(run)) {
     const { tokenizers: names, tags } = inside.settings[run];
-    const [source, target] = await Promise.all(names.map((name) => readFile(`${run}/${name}`)));
+    const read = async (name) => JSON.parse(new TextDecoder().decode(await readFile(`${run}/${name}`)));
+    const [source, target] = await Promise.all(names.map(read));
     const src = new Tokenizer(source, tags);
     tokenizers.set(run, { src, tgt: target ? new Tokenizer(target) : src });
   }
@@ -50,7 +50,7 @@ async function translatorOf(run, checkpoint = "") {
   const settings = inside.settings[run];
   const nameOf = (name) => `${run}/${checkpoint && name === "weights.bin" ? `weights-${checkpoint}.bin` : name}`;
   const needed = ["encoder.onnx", "decoder.onnx", "output.onnx", "weights.bin", ...settings.tokenizers].map(nameOf);
-  if (!runtime) needed.push("text.json", ...inside.runtime);
+  if (!runtime) needed.push(...inside.runtime);
   [nRead, nAll] = [0, needed.reduce((sum, name) => sum + inside.files[name], 0)];
   if (!runtime) await begin();
   for (const [other, { model }] of checkpoint ? translators : []) {
@@ -81,25 +81,22 @@ async function choose(text, { run: name, source, target }) {
 
 const answers = {
   "api/runs": () => inside.served,
-  async "api/translate"({ text, run: name, source, target, tag, ...options }, pause) {
-    const { runs, max_chars, max_texts } = inside.served;
+  async "api/translate"({ text, run: name, source, target, beam, tag, n_best: nBest = 1, attention }, pause) {
+    const { max_chars, max_texts } = inside.served;
     const isMuch = [...text.replaceAll("\n", "")].length > max_chars || text.split("\n").length > max_texts;
     if (isMuch) throw new Refusal(`more than ${max_chars} characters or ${max_texts} lines: send them in parts`);
-    if (!runtime) await translatorOf(runs[0].name); // brings the rules of texts
     const { run, detected } = await choose(text, { run: name, source, target });
     const own = await translatorOf(run.name);
     const start = performance.now();
-    const { sentences, remarks } = await (typeof tag === "string" ? own.withTag(tag) : own).translate(text, {
-      ...options,
-      pause,
-    });
+    const beam_size = beam || Math.max(own.search.beam_size, nBest);
+    const { sentences, remarks } = await own.changed({ beam_size, tag, nBest, pause }).translate(text, attention);
     const seconds = (performance.now() - start) / 1000;
     if (!detected && detect(text, [run.source, run.target]) !== run.source) remarks.other_language = true;
     return { run: run.name, source: run.source, target: run.target, seconds, remarks, sentences };
   },
-  async explain({ text, run, checkpoint, ...options }, pause) {
+  async explain({ text, run, checkpoint, beam: beam_size, length_penalty, ...changes }, pause) {
     const translator = await translatorOf(run ?? inside.served.runs[0].name, checkpoint);
-    return translator.explain(text, { ...options, pause });
+    return translator.changed({ beam_size, length_penalty, pause }).explain(text, changes);
   },
 };
 
