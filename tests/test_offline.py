@@ -24,7 +24,7 @@ from tests.samples import HOSTILE
 from tests.test_browser import PATIENCE_MS
 from tests.tiny import MODEL, TEXT
 from utils.command import content_policy, page_template
-from utils.export.graph import write_graphs
+from utils.export.graph import Traced, write_graphs
 from utils.export.web import PACKAGE, RUNTIME, VERSION, find_runtime, write_web
 from utils.load import Run, load_run
 from utils.run import WEIGHTS
@@ -292,7 +292,7 @@ def traced_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Each run is traced once, which takes most of the time."""
     kept: dict[Path, tuple[Path, Any]] = {}
 
-    def copied(run: Run, folder: Path, quantization: str) -> Any:
+    def copied(run: Run, folder: Path, quantization: str, _: Traced) -> Any:
         if run.folder not in kept:
             made = tmp_path_factory.mktemp("graphs")
             kept[run.folder] = made, write_graphs(run, made, quantization)

@@ -31,7 +31,7 @@ from utils.config import TranslationConfig
 from utils.dataset.corpus import take
 from utils.dataset.text import read_lines
 from utils.evaluation.metric import bleu_tokenizer, build_metrics
-from utils.export.graph import FACTS, WEIGHTS, Graphs, write_graphs
+from utils.export.graph import FACTS, WEIGHTS, Graphs, Traced, write_graphs
 from utils.load import Run, load_run
 from utils.search.beam import beam_search
 from utils.search.forced import attentions
@@ -251,6 +251,18 @@ def of_length(x: Tensor) -> Tensor:
 
 def of_value(x: Tensor) -> Tensor:
     return x.tanh() if x.sum() > 0 else x.relu()
+
+
+def test_networks_that_are_made_alike_are_traced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced, given = Traced(), tiny_run(MODEL)
+    other = given._replace(model=lively(MODEL, len(given.tokenizers.src), len(given.tokenizers.tgt), seed=2))
+    write_graphs(given, tmp_path, "float32", traced)
+    before = (tmp_path / WEIGHTS).read_bytes()
+    monkeypatch.setattr("utils.export.graph._traced", lambda _: 1 / 0)
+    write_graphs(other, tmp_path, "float32", traced)  # which compares what they compute
+    assert (tmp_path / WEIGHTS).read_bytes() != before
+    with pytest.raises(ZeroDivisionError):
+        write_graphs(tiny_run(replace(MODEL, norm_first=False)), tmp_path, "float32", traced)
 
 
 def test_what_has_no_graph_is_refused_by_name(command: Command, tmp_path: Path) -> None:

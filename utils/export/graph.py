@@ -139,15 +139,26 @@ def _stacked(kvs: Sequence[KeyValue]) -> Tensor:
     return torch.stack([torch.stack(kv) for kv in kvs])
 
 
-def write_graphs(run: Run, folder: Path, quantization: str | None = None) -> dict[str, onnx.ModelProto]:
-    """Write into an existing folder all that is needed to translate with an ONNX runtime; return the graphs."""
+Traced = dict[str, dict[str, onnx.ModelProto]]  # graphs, by how their network is made, whatever its weights are
+
+
+def write_graphs(
+    run: Run, folder: Path, quantization: str | None = None, traced: Traced | None = None
+) -> dict[str, onnx.ModelProto]:
+    """Write into an existing folder all that is needed to translate with an ONNX runtime; return the graphs.
+
+    `traced`: what was traced before, which takes a minute; this run's graphs are added to it.
+    """
     if quantization not in (None, *QUANTIZATIONS):
         raise ValueError(f"quantization={quantization}: ONNX files have {' or '.join(QUANTIZATIONS)}")
     model, tokenizers, config = run.transformer, run.tokenizers, run.config
     if model.bert is not None:
         raise ValueError("a BERT as encoder has no ONNX graph here: export to safetensors, or a run without model.bert")
     parts = _Encoder(model), _Decoder(model), _Output(model)
-    graphs = {name: _traced(part) for name, part in zip(GRAPHS, parts, strict=True)}
+    traced, made = {} if traced is None else traced, f"{model.config} {model}"
+    if made not in traced:
+        traced[made] = {name: _traced(part) for name, part in zip(GRAPHS, parts, strict=True)}
+    graphs = traced[made]
     write_network(graphs, model, folder, quantization)
     tokenizers.save(folder)
     if (run.folder / WORDS).is_file():

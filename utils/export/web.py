@@ -21,7 +21,7 @@ from config.search import Limits
 from const.path import ROOT
 from utils.command import content_policy, page_template, script_of
 from utils.export import CARD
-from utils.export.graph import FACTS, WEIGHTS, write_graphs, write_network
+from utils.export.graph import FACTS, WEIGHTS, Traced, write_graphs, write_network
 from utils.file import read_json, write_json, write_text
 from utils.load import load_run
 from utils.run import nearness
@@ -64,7 +64,8 @@ def write_web(
         checkpoints: weights of the first run at other steps.
         one_file: everything inside the page that translates.
     """
-    written = [_write_run(run, draft, () if i else checkpoints) for i, run in enumerate(examples)]
+    traced = Traced()
+    written = [_write_run(run, draft, () if i else checkpoints, traced) for i, run in enumerate(examples)]
     (draft / "runtime").mkdir()
     for file in RUNTIME:
         shutil.copyfile(runtime / file, draft / "runtime" / file)
@@ -95,14 +96,16 @@ def write_web(
     return sizes
 
 
-def _write_run(folder: Path, draft: Path, checkpoints: Sequence[Path]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _write_run(
+    folder: Path, draft: Path, checkpoints: Sequence[Path], traced: Traced
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write a run's network and vocabulary; return what the page and what the worker are told of it."""
     if (folder / WORDS).is_file():
         remedy = "train it with plain text, or export it --to onnx or ctranslate2"
         raise ValueError(f"{folder} learned from text with separated words, and a page cannot separate them: {remedy}")
     run, place = load_run(folder), draft / folder.resolve().name
     place.mkdir()
-    graphs = write_graphs(run, place, "int8")
+    graphs = write_graphs(run, place, "int8", traced)
     (place / CARD).unlink()  # it is about other programs
     for file in checkpoints:  # the same graphs
         with TemporaryDirectory() as other:
