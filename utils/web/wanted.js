@@ -25,7 +25,8 @@ export class Wanted {
     const [missing, begun] = [[], []];
     for (const [i, spellings] of this.spellings.entries()) {
       const ends = new Set();
-      for (const [spelling, place] of spellings.flatMap((one) => ids.map((_, at) => [one, at]))) {
+      const places = (id) => ids.flatMap((other, at) => (other === id ? [at] : []));
+      for (const [spelling, place] of spellings.flatMap((one) => places(one[0]).map((at) => [one, at]))) {
         const [said, end] = [ids.slice(place, place + spelling.length), place + spelling.length];
         if (said.some((id, n) => id !== spelling[n]) || this.isGlued(ids[place - 1] ?? BOS, ids[place])) continue;
         if (end >= ids.length) begun.push([i, this.lengths[i] - end + ids.length]);
