@@ -7,16 +7,18 @@ from typing import Any, cast
 
 import pytest
 import torch
+from google.protobuf.json_format import MessageToDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import Browser, Error, Page
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from config.data import TokenizerConfig
 from const.path import ROOT
 from tests.samples import HOSTILE
 from tests.tiny import TEXT
 from utils.dataset.corpus import take
-from utils.export.web import javascript, text_rules, vocabulary, worker
+from utils.export.web import javascript, text_rules, worker
 from utils.run import SHIPPED, source_log_prob
 from utils.search.beam import _Banks
 from utils.search.glossary import Glossary
@@ -63,6 +65,10 @@ def page(browser: Browser) -> Page:
     page, rules = browser.new_page(), text_rules()
     page.add_script_tag(content=worker(rules | {"loop": rules["loop"] | {"OFTEN": 2}}))
     return page
+
+
+def vocabulary(model: bytes) -> Any:
+    return MessageToDict(ModelProto.FromString(model))
 
 
 def tokenizer(name: str) -> SentencePieceTokenizer:

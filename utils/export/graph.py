@@ -145,10 +145,7 @@ Traced = dict[str, dict[str, onnx.ModelProto]]  # graphs, by how their network i
 def write_graphs(
     run: Run, folder: Path, quantization: str | None = None, traced: Traced | None = None
 ) -> dict[str, onnx.ModelProto]:
-    """Write into an existing folder all that is needed to translate with an ONNX runtime; return the graphs.
-
-    `traced`: what was traced before, which takes a minute; this run's graphs are added to it.
-    """
+    """Write into an existing folder all that an ONNX runtime needs to translate; return the graphs, and keep them."""
     if quantization not in (None, *QUANTIZATIONS):
         raise ValueError(f"quantization={quantization}: ONNX files have {' or '.join(QUANTIZATIONS)}")
     model, tokenizers, config = run.transformer, run.tokenizers, run.config

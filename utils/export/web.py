@@ -1,11 +1,12 @@
 """Pages that translate in a browser: graphs, vocabularies, and a worker in place of the server."""
 
-import base64
 import gzip
 import json
 import re
 import shutil
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -30,6 +31,7 @@ from utils.text import capitals, form, language, loop, number, protected, senten
 from utils.text.words import WORDS
 from utils.training.checkpoint import read_weights
 
+Facts = dict[str, Any]
 PACKAGE, VERSION = "onnxruntime-web", "1.30.0"  # with which the tests are made
 RUNTIME = "ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm"
 _MAX_BEAM = 8
@@ -79,7 +81,8 @@ def write_web(
         "settings": {told["name"]: settings for told, settings in written},
         "served": {"runs": runs, "max_chars": Limits.max_chars, "max_texts": Limits.max_texts, "max_beam": _MAX_BEAM},
     }
-    packed, sources = (_packed(files), "blob: data:") if one_file else ({}, "'self' blob:")
+    packed = {path: b64encode(gzip.compress(file.read_bytes())).decode() for path, file in files.items() if one_file}
+    sources = "blob: data:" if one_file else "'self' blob:"
     sizes = {} if one_file else dict(sizes)
     for page, template in _PAGES.items():
         if page == _EXPLAINER and one_file:
@@ -96,9 +99,7 @@ def write_web(
     return sizes
 
 
-def _write_run(
-    folder: Path, draft: Path, checkpoints: Sequence[Path], traced: Traced
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _write_run(folder: Path, draft: Path, checkpoints: Sequence[Path], traced: Traced) -> tuple[Facts, Facts]:
     """Write a run's network and vocabulary; return what the page and what the worker are told of it."""
     if (folder / WORDS).is_file():
         remedy = "train it with plain text, or export it --to onnx or ctranslate2"
@@ -114,7 +115,7 @@ def _write_run(
             shutil.copyfile(Path(other, WEIGHTS), place / f"weights-{file.stem}.bin")
     config, vocabularies = run.config, sorted(place.glob("*.model"))
     for file in vocabularies:
-        write_json(file.with_suffix(".json"), vocabulary(file.read_bytes()), indent=0)
+        write_json(file.with_suffix(".json"), MessageToDict(ModelProto.FromString(file.read_bytes())), indent=0)
         file.unlink()
     told = {
         "name": place.name,
@@ -124,23 +125,10 @@ def _write_run(
         "tags": run.tokenizers.text_tags,
         "checkpoints": [*(file.stem for file in checkpoints), ""] if checkpoints else [],  # the last: the run itself
     }
-    facts = place / FACTS
-    settings = read_json(facts) | {
-        "tokenizers": [f"{file.stem}.json" for file in vocabularies],
-        "near": nearness(place.name),
-    }
+    facts, names = place / FACTS, [f"{file.stem}.json" for file in vocabularies]
+    settings = read_json(facts) | {"tokenizers": names, "near": nearness(place.name)}
     facts.unlink()  # the page has it
     return told, settings
-
-
-def vocabulary(model: bytes) -> Any:
-    """Return a model of SentencePiece as JSON."""
-    return MessageToDict(ModelProto.FromString(model))
-
-
-def _packed(files: Mapping[str, Path]) -> dict[str, str]:
-    """Return files for a page to hold: compressed, as text."""
-    return {path: base64.b64encode(gzip.compress(file.read_bytes(), mtime=0)).decode() for path, file in files.items()}
 
 
 # Rules of texts.
@@ -189,12 +177,10 @@ def text_rules() -> dict[str, Any]:
     }
     of_languages = " ".join(("", *language.SCRIPTS, *language._ALPHABETS.values())).split(" ")
     rules["language"]["SCRIPTS_OF"] = {code: sorted(language._scripts(code)) for code in of_languages}
-    alphabets = {alphabet: list[str]() for alphabet in language._ALPHABETS}
-    for character in filter(str.isalpha, characters):
-        if alphabet := language._alphabet(character):
-            alphabets[alphabet].append(character)
+    letters = groupby(sorted(filter(str.isalpha, characters), key=language._alphabet), language._alphabet)
+    alphabets = {alphabet: _as_class(own) for alphabet, own in letters if alphabet}
     scripts = {script: {"pattern": f"[{letters}]"} for script, (_, letters) in language.SCRIPTS.items()}
-    rules["language"]["LETTERS"] = scripts | {alphabet: _as_class(of) for alphabet, of in alphabets.items()}
+    rules["language"]["LETTERS"] = scripts | alphabets
     return rules
 
 
@@ -208,13 +194,9 @@ def _as_json(value: Any) -> Any:
 
 def _as_class(characters: Iterable[str], times: str = "") -> dict[str, str]:
     """Return a pattern of those characters, which are given in order."""
-    runs: list[list[int]] = []
-    for code in map(ord, characters):
-        if runs and runs[-1][1] == code - 1:
-            runs[-1][1] = code
-        else:
-            runs.append([code, code])
-    return {"pattern": "[" + "".join(f"\\u{{{begin:x}}}-\\u{{{end:x}}}" for begin, end in runs) + f"]{times}"}
+    numbered = groupby(enumerate(map(ord, characters)), lambda place: place[1] - place[0])
+    runs = [[code for _, code in run] for _, run in numbered]
+    return {"pattern": "[" + "".join(f"\\u{{{run[0]:x}}}-\\u{{{run[-1]:x}}}" for run in runs) + f"]{times}"}
 
 
 # Regular expressions in JavaScript, with the flag u: what a class means there is said in properties of Unicode.
