@@ -81,7 +81,8 @@ def write_web(
         "settings": {told["name"]: settings for told, settings in written},
         "served": {"runs": runs, "max_chars": Limits.max_chars, "max_texts": Limits.max_texts, "max_beam": _MAX_BEAM},
     }
-    packed = {path: b64encode(gzip.compress(file.read_bytes())).decode() for path, file in files.items() if one_file}
+    kept = files if one_file else {}
+    packed = {path: b64encode(gzip.compress(file.read_bytes(), mtime=0)).decode() for path, file in kept.items()}
     sources = "blob: data:" if one_file else "'self' blob:"
     sizes = {} if one_file else dict(sizes)
     for page, template in _PAGES.items():
