@@ -72,7 +72,7 @@ def value_of(number: str) -> Decimal:
         if word in _SCALES:
             total, units, said = total + sum([*units, *said] or one) * _SCALES[word], [], []
         elif word in _UNITS:
-            units, said = [*units, sum(said or one) * _UNITS[word]], []
+            units, said = [*units, sum(said or one, Decimal(0)) * _UNITS[word]], []
         else:
             said.append(Decimal(_SMALL.get(word, word if word[0].isdigit() else 0)))
     return total + sum([*units, *said])
