@@ -5,6 +5,7 @@ tables of the pages are made from the results in figure/results/, from scores of
 from what bench.decode and bench.train have measured, in figure/bench/.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import mean, stdev
@@ -23,7 +24,7 @@ from utils.training.report import SCORES, spread
 
 RESULTS, MEASURED = FIGURE / "results", FIGURE / "bench"
 SAMPLES, SHOWN = FIGURE / "translations.md", 5  # the page of translations, and how many it shows of each
-PUBLISHED = Path(__file__).with_name("published.yaml")
+PUBLISHED, JAPANESE = (Path(__file__).with_name(name) for name in ("published.yaml", "japanese.yaml"))
 # columns of the table of decoding
 OURS = (("without caches", "fp32"), ("miyako", "fp32"), ("miyako", "bf16"), ("miyako", "int8"))
 
@@ -193,6 +194,14 @@ TABLES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
 }
 
 
+def in_language_of(page: str, table: str) -> str:
+    """Return the table as a page shows it: on a Japanese one, its headings and words are Japanese."""
+    if page.endswith(".ja.md") or page.startswith("docs/ja/"):
+        for english, japanese in yaml.safe_load(JAPANESE.read_text(encoding="utf-8")).items():
+            table = re.sub(english, japanese, table)
+    return table
+
+
 def with_table(page: str, table: str, name: str) -> str:
     """Return the page with the table between the two marks of this name."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
@@ -238,7 +247,9 @@ def main() -> None:
     for name, (make, pages) in TABLES.items():
         table = make()
         for page in pages:
-            write_text(ROOT / page, with_table((ROOT / page).read_text(encoding="utf-8"), table, name))
+            write_text(
+                ROOT / page, with_table((ROOT / page).read_text(encoding="utf-8"), in_language_of(page, table), name)
+            )
     write_text(SAMPLES, translations_page())
 
 
