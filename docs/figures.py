@@ -41,12 +41,13 @@ from utils.dataset.ids import TokenArray
 from utils.dataset.monolingual import Document, DocumentTokens
 from utils.file import read_json
 from utils.load import TrainedBert, load_bert, load_run
-from utils.run import WEIGHTS
+from utils.run import TEST, WEIGHTS
 from utils.search.forced import attention_weights
+from utils.task.translation import SHOWN, draw_sample, legible
 from utils.text.tokenizer import WordTokenizer, id_of_each
 from utils.training.checkpoint import read_weights
 from utils.training.loss import projected_cross_entropy
-from utils.training.report import LOG
+from utils.training.report import LOG, Sample, spread
 from utils.training.schedule import learning_rate
 from utils.visualize.attention import heat_map
 from utils.visualize.curve import draw_curves, sheet
@@ -432,6 +433,13 @@ def draw_bootstrap(picture: Path) -> None:
         _grid(axes)
 
 
+def draw_demo(test: Path, picture: Path) -> None:
+    """Draw the cross-attention that a run has drawn at its end, as attention.png."""
+    samples = [Sample(**sample) for sample in read_json(test)["samples"]]
+    run = load_run(test.parent, torch.device("cpu"))
+    draw_sample(run, legible(spread(samples, SHOWN)), picture)
+
+
 def draw_learned(weights: Path, picture: Path) -> None:
     """Draw the learned positions of a run beside sinusoids."""
     table, preset = learned_table(weights), weights.parent.name.split("-")[0]
@@ -539,15 +547,15 @@ DRAWN: dict[str, Callable[[Path], None]] = {
 }
 # picture -> a file of the newest run of a preset, and how it is drawn
 FROM_RUNS: dict[str, tuple[str, str, Callable[[Path, Path], None]]] = {
+    "demo_attention": ("demo", TEST, draw_demo),
     "demo_curve": ("demo", LOG, lambda log, picture: draw_curves({"": log}, picture)),
     "learned_positions": ("multi30k_de_en_words", WEIGHTS, draw_learned),
     "multi30k_heads": ("multi30k_de_en_words", WEIGHTS, draw_last_heads),
     "bert_layers": ("bert_ja", WEIGHTS, draw_meanings),
 }
-# pictures drawn by other commands, which need a run; with NAME.ja.png they have Japanese labels
+# pictures drawn by other commands, which need a run; they draw NAME.ja.png, too
 ELSEWHERE = {
     "vocabulary": "python -m docs.vocabulary",
-    "demo_attention": "make demo leaves it in its run, as attention.png",
     "beam_width": "python evaluate.py tune pickles/RUN --beams 1 2 3 4 5 7 10 15 20 30 50 70 100 "
     "--length-penalties 0 0.6 1 1.4 --picture figure/beam_width.png",
     "kftt_ja_en_small_curve": "python evaluate.py curves pickles/RUN --picture figure/kftt_ja_en_small_curve.png",
@@ -569,8 +577,8 @@ ELSEWHERE = {
 def draw_in_both_languages(draw: Callable[[Path], None], picture: Path) -> None:
     """Draw a picture, and again as NAME.ja.png if it has labels that differ in Japanese."""
     japanese = picture.with_suffix(".ja.png")
-    for file in (picture, japanese):
-        draw(file)
+    japanese.touch()
+    draw(picture)
     if japanese.read_bytes() == picture.read_bytes():
         japanese.unlink()
 

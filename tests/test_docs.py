@@ -418,10 +418,10 @@ def test_both_languages_have_the_same_code_pictures_and_figures_and_link_to_each
 
 
 @pytest.mark.parametrize("page", ENGLISH)
-def test_japanese_pages_show_pictures_with_japanese_labels_where_there_are_any(page: str) -> None:
+def test_japanese_pages_show_pictures_with_japanese_labels(page: str) -> None:
     for shown, here in ((page, ".ja.png"), (ENGLISH[page], ".png")):
         for name, suffix in re.findall(r"\]\([./]*figure/(\w+)((?:\.\w+)?\.png)\)", text_of(shown)):
-            assert suffix == here or not (FIGURE / f"{name}.ja.png").exists(), name
+            assert suffix == here or name == "activations", name  # which has no word
 
 
 def japanese(names: str) -> list[str]:
@@ -496,7 +496,8 @@ def test_files_keep_their_shape_as_the_page_on_own_text_says(
 def test_pages_show_what_was_measured(name: str) -> None:
     make, pages = TABLES[name]
     for page in pages:
-        assert with_table(text_of(page), table := in_language_of(page, make()), name) == text_of(page)
+        table = in_language_of(page, make())
+        assert with_table(text_of(page), table, name) == text_of(page)
         words = re.search(r"\b(run|seeds|tokens|threads|greedy|by|of|the)\b", re.sub(r"`[^`]+`", "", table))
         assert bool(words) == (page not in ENGLISH), page
 

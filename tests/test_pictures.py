@@ -125,6 +125,18 @@ def test_a_picture_that_is_called_so_has_its_labels_in_japanese(
         assert label not in LABELS
 
 
+def test_a_picture_that_is_there_in_japanese_is_drawn_so_again(tmp_path: Path) -> None:
+    alone, beside = tmp_path / "alone.png", tmp_path / "beside.png"
+    (tmp_path / "beside.ja.png").touch()
+    for picture in (alone, beside):
+        DRAWINGS["japanese"](picture)
+    DRAWINGS["japanese"](tmp_path / "only.ja.png")
+    assert beside.read_bytes() == alone.read_bytes()
+    assert (tmp_path / "beside.ja.png").stat().st_size > 1000
+    assert not (tmp_path / "alone.ja.png").exists()
+    assert not (tmp_path / "only.ja.ja.png").exists()
+
+
 def test_a_label_keeps_its_numbers() -> None:
     for label, ours in LABELS.items():
         assert label.count("#") == ours.count("#")

@@ -189,25 +189,30 @@ class TranslationTask(Task):
         shown = spread(test.samples, SHOWN)
         for sample in shown:
             log(f"  {sample.source}\n  → {sample.translation}\n    ({sample.reference})\n")
-        # a correct translation of a length that is easy to read, if there is one
-        sample = min(shown, key=lambda s: (s.translation != s.reference, abs(len(s.translation) - 60)))
+        sample = legible(shown)
         written, attends = [TRANSLATIONS, TEST, CURVE], self.config.model.has_cross_attention
         if attends:
-            attempt("a picture of its attention", lambda: self._draw(net, sample, folder / ATTENTION))
+            attempt("a picture of its attention", lambda: draw_sample(self._as_run(net), sample, folder / ATTENTION))
             written.append(ATTENTION)
         log("\n".join(f"  {folder / name}" for name in written))
         log(what_next(folder, sample.source, attends))
         if self.config.training.watch:
             log(f"  watch it learn, update by update: open in a browser\n    {folder / WATCH_PAGE}")
 
-    def _draw(self, net: TranslationModel, sample: Sample, picture: Path) -> None:
-        src, tgt = self.vocabulary
-        src_ids, tgt_ids = (
-            side.encode([text])[0][: self._as_run(net).window - 1]
-            for side, text in ((src, sample.source), (tgt, sample.translation))
-        )
-        weights = attention_weights(net, src_ids, tgt_ids)["cross"]
-        draw_cross_attention(weights, [*src.tokens(src_ids), EOS], [*tgt.tokens(tgt_ids), EOS], picture)
+
+def legible(samples: Sequence[Sample]) -> Sample:
+    """Return a correct translation of a length that is easy to read, if there is one."""
+    return min(samples, key=lambda s: (s.translation != s.reference, abs(len(s.translation) - 60)))
+
+
+def draw_sample(run: Run, sample: Sample, picture: Path) -> None:
+    """Draw what a decoder attended to while it wrote a translation."""
+    src, tgt = run.tokenizers
+    src_ids, tgt_ids = (
+        side.encode([text])[0][: run.window - 1] for side, text in ((src, sample.source), (tgt, sample.translation))
+    )
+    weights = attention_weights(run.model, src_ids, tgt_ids)["cross"]
+    draw_cross_attention(weights, [*src.tokens(src_ids), EOS], [*tgt.tokens(tgt_ids), EOS], picture)
 
 
 def _refuse_contradictions(config: TranslationConfig, encoder: Path | None) -> None:

@@ -30,8 +30,9 @@ def drawing(
 ) -> Iterator["Figure"]:
     """Yield a figure, which is saved as PNG if the block ends without an error; equal data give equal files.
 
-    Its labels are in Japanese if the file is called NAME.ja.png. Fonts and sizes are independent of earlier pictures,
-    and have glyphs for Japanese and for SentencePiece's ▁.
+    Its labels are in Japanese if the file is called NAME.ja.png, and if there is such a file beside NAME.png, it is
+    drawn again, too. Fonts and sizes are independent of earlier pictures, and have glyphs for Japanese and for
+    SentencePiece's ▁.
 
     Args:
         layout: constrained: Matplotlib places axes and labels; None: the block does.
@@ -46,10 +47,12 @@ def drawing(
         figure = plt.figure(figsize=inches, layout=layout)
         try:
             yield figure
-            if picture.suffixes[-2:-1] == [".ja"]:
-                translate_labels(figure)
-            with atomic_file(picture) as draft:
-                figure.savefig(draft, format="png", dpi=dpi)
+            for file in (picture, picture.with_suffix(".ja.png")):
+                if file == picture or file.exists():
+                    if file.suffixes[-2:-1] == [".ja"]:
+                        translate_labels(figure)
+                    with atomic_file(file) as draft:
+                        figure.savefig(draft, format="png", dpi=dpi)
         finally:
             plt.close(figure)
 
