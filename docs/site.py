@@ -23,6 +23,7 @@ from utils.command import Parser, page_template, run_command
 from utils.file import write_text
 
 _LIVE = Path("live")  # the folder that `export.py --to web` writes
+_READ = ["README", *(f"[{i}]-*" for i in range(10)), "solutions", "mistakes", "whole", "after_2017", "log", "articles"]
 _EXPLAINER = ROOT / "utils/web/explorer.html"  # what links to it show is on the site a page that runs
 _STYLES = [  # by day, by night; backgrounds are those of the page
     "\n".join(rule for rule in HtmlFormatter(style=style).get_style_defs(".code").splitlines() if ".code ." in rule)
@@ -70,6 +71,34 @@ def _title(page: Path) -> str:
     return headings[0] if headings else page.relative_to(ROOT).as_posix()
 
 
+def _pages(lang: str) -> list[Path]:
+    """Return the pages of the guide in the order in which they are read."""
+    folder = ROOT / "docs" / (lang if lang == "ja" else "")
+    return [page for name in [*_READ, "glossary"] for page in folder.glob(f"{name}.md")]
+
+
+def _slug(heading: str) -> str:
+    """Return what a link names after #, as GitHub writes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _index(pages: list[Path], place: Path, title: str) -> Markup:
+    """Return the headings of pages, and the terms that are introduced (in bold) below each, with a field to search."""
+    lines = []
+    for page in pages:
+        link, anchor = os.path.relpath(_place(page), place.parent), ""
+        for line in re.sub("^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M).splitlines():
+            heading = re.match(r"(#+) (.+)", line) if not anchor or line.startswith("## ") else None
+            terms = [] if " · " in line or re.match(r"\*\*(試す|Try it|\d)", line) else re.findall(r"\*\*([^*。.]{2,40})\*\*", line)
+            anchor = _slug(heading[2]) if heading else anchor
+            for name in [heading[2].replace("`", "")] if heading else terms:
+                tag = f"h{len(heading[1])}" if heading else "span"
+                lines.append(Markup('<li><{0}><a href="{1}#{2}">{3}</a></{0}>').format(tag, link, anchor, name))
+    return Markup('<h1>{0}</h1><input type="search" aria-label="{0}" id="words"><ul id="index">{1}</ul>').format(
+        title, Markup("\n").join(lines)
+    )
+
+
 def _render(file: Path) -> tuple[str, set[Path]]:
     """Return the inside of the page of a file or a folder, and which others it leads to."""
     if file.is_dir():
@@ -80,8 +109,8 @@ def _render(file: Path) -> tuple[str, set[Path]]:
         return f"<h1>{_title(file)}</h1><pre>{_colored(text, file.name)}</pre>", linked
     tokens = _MARKDOWN.parse(re.sub(r"^<!-- .* -->$", "", text, flags=re.M))  # marks for other programs
     for opened, inside in pairwise(tokens):
-        if opened.type == "heading_open":  # what a link names after #, as GitHub writes it
-            opened.attrs["id"] = re.sub(r"[^\w\- ]", "", inside.content.lower()).replace(" ", "-")
+        if opened.type == "heading_open":
+            opened.attrs["id"] = _slug(inside.content)
     for before, token in pairwise(_all(tokens)):
         if token.type == "softbreak" and before.content[-1:] > "\u2fff":
             token.type = "text"  # Japanese has no space between lines
@@ -97,7 +126,6 @@ def _render(file: Path) -> tuple[str, set[Path]]:
 
 def write_site(folder: Path) -> None:
     """Write the pages of both languages, and all files of this repository that they lead to."""
-    template = page_template(ROOT / "docs/site.html")
     waiting, made = {ROOT / "README.md", ROOT / "README.ja.md", *(ROOT / "docs").rglob("*.md")}, {_EXPLAINER}
     while waiting:
         file = waiting.pop()
@@ -109,12 +137,17 @@ def write_site(folder: Path) -> None:
             continue
         body, linked = _render(file)
         waiting |= linked - made
-        lang = "ja" if {"ja", "README.ja.md"} & {file.parent.name, file.name} else "en"
-        guide = sorted((ROOT / "docs" / (lang if lang == "ja" else "")).glob("[0-9]-*.md"))
-        nav = [(os.path.relpath(folder / _place(page), place.parent), _title(page), page == file) for page in guide]
-        top, live = (os.path.relpath(folder / part, place.parent) for part in ("", _LIVE))
-        values = {"lang": lang, "title": _title(file), "nav": nav, "top": top, "live": live, "styles": _STYLES}
-        write_text(place, template.render(body=Markup(body), **values))
+        _write(folder, _place(file), _title(file), body, "ja" if {"ja", "README.ja.md"} & {*file.parts[-2:]} else "en")
+    for lang, title in {"en": "Index", "ja": "索引"}.items():
+        place = Path("docs", "ja" if lang == "ja" else "", "terms.html")
+        _write(folder, place, title, _index(_pages(lang), place, title), lang)
+
+
+def _write(folder: Path, place: Path, title: str, body: str, lang: str) -> None:
+    nav = [(os.path.relpath(_place(page), place.parent), _title(page), _place(page) == place) for page in _pages(lang)]
+    top, live = (os.path.relpath(part, place.parent) for part in (Path(), _LIVE))
+    values = {"lang": lang, "title": title, "nav": nav, "top": top, "live": live, "styles": _STYLES}
+    write_text(folder / place, page_template(ROOT / "docs/site.html").render(body=Markup(body), **values))
 
 
 def build_parser() -> argparse.ArgumentParser:
