@@ -87,9 +87,14 @@ def _index(pages: list[Path], place: Path, title: str) -> Markup:
     lines = []
     for page in pages:
         link, anchor = os.path.relpath(_place(page), place.parent), ""
-        for line in re.sub("^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M).splitlines():
+        text = re.sub("^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+        for line in re.sub(r"(?<=\S)\n(?=[^\n#|])", " ", text).splitlines():
             heading = re.match(r"(#+) (.+)", line) if not anchor or line.startswith("## ") else None
-            terms = [] if " · " in line or re.match(r"\*\*(試す|Try it|\d)", line) else re.findall(r"\*\*([^*。.]{2,40})\*\*", line)
+            terms = (
+                []
+                if " · " in line or re.match(r"\*\*(試す|Try it|\d)", line)
+                else re.findall(r"\*\*([^*。.]{2,40})\*\*", line)
+            )
             anchor = _slug(heading[2]) if heading else anchor
             for name in [heading[2].replace("`", "")] if heading else terms:
                 tag = f"h{len(heading[1])}" if heading else "span"

@@ -719,7 +719,7 @@ def test_every_link_of_the_site_leads_to_a_page_that_it_has(tmp_path: Path) -> N
         for page in ("1-attention", "3-positions", "4-blocks", "6-decoding")
     }
     assert {page for page, opens in tried if opens} == guide
-    for lang, terms in {"": ("beam", "perplexity"), "ja/": ("ビームサーチ", "パープレキシティー")}.items():
+    for lang, terms in {"": ("Beam search", "perplexity"), "ja/": ("ビームサーチ", "パープレキシティー")}.items():
         index = pages[tmp_path / f"docs/{lang}terms.html"]
         assert all(re.search(rf'<span><a href="[\w.-]+#[^"]+">{term}', index) for term in terms)
     formulas = pages[tmp_path / "docs/1-attention.html"]
