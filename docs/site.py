@@ -90,16 +90,13 @@ def _index(pages: list[Path], place: Path, title: str) -> Markup:
         text = re.sub("^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
         for line in re.sub(r"(?<=\S)\n(?=[^\n#|])", " ", text).splitlines():
             heading = re.match(r"(#+) (.+)", line) if not anchor or line.startswith("## ") else None
-            terms = (
-                []
-                if " · " in line or re.match(r"\*\*(試す|Try it|\d)", line)
-                else re.findall(r"\*\*([^*。.]{2,40})\*\*", line)
-            )
+            other = " · " in line or re.match(r"\*\*(試す|Try it|\d)", line)  # languages, a live page, a solution
+            terms = [] if other else re.findall(r"\*\*([^*。.]{2,40})\*\*", line)
             anchor = _slug(heading[2]) if heading else anchor
             for name in [heading[2].replace("`", "")] if heading else terms:
                 tag = f"h{len(heading[1])}" if heading else "span"
                 lines.append(Markup('<li><{0}><a href="{1}#{2}">{3}</a></{0}>').format(tag, link, anchor, name))
-    return Markup('<h1>{0}</h1><input type="search" aria-label="{0}" id="words"><ul id="index">{1}</ul>').format(
+    return Markup('<h1>{0}</h1><input type="search" aria-label="{0}" id="words" autofocus><ul id="index">{1}</ul>').format(
         title, Markup("\n").join(lines)
     )
 
