@@ -78,7 +78,7 @@ def test_numbers_are_written_as_the_other_language_does(text: str, expected: str
      "%s", "%(count)d", "%1$s", "<b>", "</b>", "@tanaka_kyoto", "#京都旅行", ":smile:", "README.md", "~/a/b.txt",
      "/usr/bin/env", "♪", "👨‍👩‍👧", "$20", "€1,200.50", "−5°C", "10²", "2½", "5①", "17:00", "~/.datrc", "src/title.py",
      "https://ja.example.net/wiki/東京", "2026-11-29",
-     "v1.2.3", "075-123-4567", "606-8501"],
+     "%1", "%L2", "v1.2.3", "075-123-4567", "606-8501"],
 )  # fmt: skip
 def test_what_stays_as_it_is_is_found_in_both_languages(span: str) -> None:
     for before, behind, language in (("詳しくは ", " を見て。", "ja"), ("See ", ", please.", "en")):
@@ -96,6 +96,17 @@ def test_what_stays_as_it_is_is_found_in_both_languages(span: str) -> None:
 def test_what_a_model_translates_itself_is_left_to_it(text: str) -> None:
     for language in ("ja", "en"):
         assert masked(text, language, WORDS).text == text
+
+
+def test_a_minus_is_no_hyphen() -> None:
+    for text, number in (
+        ("気温は−5だ", "−5"),
+        ("気温は-5だ", "-5"),
+        ("京都-5号", "5"),
+        ("1950−60年", "60"),
+        ("50%2", "2"),
+    ):
+        assert spans(text, "ja")[-1].text == number
 
 
 def test_numbers_that_models_copy_are_masked_only_where_asked_for() -> None:
@@ -127,12 +138,16 @@ def test_signs_at_the_ends_stay_there_and_each_span_is_to_come_back_once() -> No
     assert masked("🙂", "ja", WORDS).text == ""
 
 
-def test_bold_words_are_read_without_their_signs_which_is_said() -> None:
+def test_emphasis_is_read_without_their_signs_which_is_said() -> None:
     for text, plain, bold in (
         ("It is a **very old** city.", "It is a very old city.", ["**very old**"]),
         ("***京都***は**都**である。", "京都は都である。", ["***京都***", "**都**"]),
+        ("*It* is a __very old__ ~~town~~ _city_.", "It is a very old town city.",
+         ["*It*", "__very old__", "~~town~~", "_city_"]),
+        ("京都は*古い*都", "京都は古い都", ["*古い*"]),
+        ("a*b*c of a_b_c, Price* and tax*, 2 * 3 * 4, ****", "a*b*c of a_b_c, Price* and tax*, 2 * 3 * 4, ****", []),
         ("2**3**4 and `a**b**c` and ** a ** b", "2**3**4 and X and ** a ** b", []),
-    ):
+    ):  # fmt: skip
         assert masked(text, "en", WORDS).text == plain
         assert [span.text for span in lost(text, "`a**b**c`", ("en", "ja"))] == bold
 

@@ -48,6 +48,7 @@ from utils.search.searcher import BeamSearch, NetworkSearch, Request, Sampling, 
 from utils.search.translation import CUT, SEARCHED_AGAIN
 from utils.search.translator import Translator
 from utils.terminal.output import notices
+from utils.text.capitals import without_emphasis
 from utils.text.loop import is_loop
 from utils.text.tokenizer import TokenizerPair, WordTokenizer, id_of_each
 
@@ -641,6 +642,23 @@ def test_what_is_in_capitals_is_read_in_its_usual_case_and_translated_in_capital
     assert (found.text, found.unknown_tokens) == (translation or text, [])
     ours.tgt_lang = "ja"
     assert ours.translate([text])[0].text.replace("\n", "").strip() == "".join(sources)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("You MUST NOT ask; DO NOT enter.", "You must not ask; do not enter."),
+        ("STOP! It is a TEMPLE.", "Stop! It is a temple."),
+        ("DATE Masamune and CHEN Wei, of the NHK and UNESCO", "DATE Masamune and CHEN Wei, of the NHK and UNESCO"),
+    ],
+)
+def test_words_in_capitals_among_others_are_read_in_small_letters_where_the_vocabulary_has_those(
+    text: str, read: str
+) -> None:
+    def encode(words: Sequence[str]) -> list[list[int]]:
+        return [[0] * (len(word) if word.isupper() or word == "unesco" else 1) for word in words]
+
+    assert without_emphasis(text, encode) == read
 
 
 def test_line_breaks_stay_and_other_gaps_are_those_of_the_language() -> None:

@@ -671,6 +671,8 @@ CELLS = """
 **{京都}**
 - *{Kyoto is old.}*\u3000
 ‘{京都}’ | ~~{Uji}~~ | {‘Nara’}
+〜{京都}〜 | __{Uji}__ | {~ 5 km} | {〜京都へ}
+<p class="a">{It is old.}<br/>{So is <b>Uji</b>.}</p>
 {**a** and **b**}
 """
 

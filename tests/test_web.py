@@ -23,7 +23,7 @@ from utils.run import SHIPPED, source_log_prob
 from utils.search.beam import _Banks
 from utils.search.glossary import Glossary
 from utils.text import loop
-from utils.text.capitals import is_in_capitals, usual_case
+from utils.text.capitals import is_in_capitals, usual_case, without_emphasis
 from utils.text.form import known_characters, known_form
 from utils.text.language import detect, has_words
 from utils.text.protected import LEARNED, STAND_INS, WORDS, lost, masked, shown, spans, written
@@ -179,7 +179,8 @@ FRAGMENTS = """
 ,|:|Mr.|Dr.|U.S.|e.g.|No.|vol.|J.|a.m.|Ph.D|Inc.|z. B.|3. Oktober|1.|・|※|■|①と|(a)|(iv)|（一）|2、|♪|○|と言った|
 という|を|は|が|The|and|he|of|NHK|JR EAST|KINKAKU-JI|TEMPLE WAS|ΑΣ|ÉTÉ|İK|ſ|Ǆ|A|word|café|ß|東京|京都市|寺|ー|々|〇|
 ha|haha|lo|0,0|thousand|million|²|٣|X|572|_|/|`a`|ǅ|
-**bold**|***|~~x~~|‘寺’|Tシャツ|ｶﾅ|한국어|Москва|Αθήνα|中文|한국|私はAPIを|ไทย
+**bold**|***|~~x~~|‘寺’|Tシャツ|ｶﾅ|한국어|Москва|Αθήνα|中文|한국|私はAPIを|ไทย|
+*it*|__b__|〜寺〜|<br>|VERY|DO NOT|DATE|KYOTO|Go|-|%1|−
 """
 SIGNS = " \t\n\r\u3000\u2028\ufeff\x85\x1c|｜\u200d\ue000\ue200\ue241"
 PARTS = [*FRAGMENTS.replace("\n", "").split("|"), *SIGNS, " | ", "> ", "- ", "# "]
@@ -217,6 +218,7 @@ SAY = """([text, upper, other, few]) => {
     parts: splitLong(text, (part) => [...part].length < 7),
     en: of("en", "ja"), ja: of("ja", "en"), de: of("de", "ja"),
     capitals: [isInCapitals(text), usualCase(text, encode), usualCase(upper, encode)],
+    emphasis: [withoutEmphasis(text, encode), withoutEmphasis(text, (word) => [...(/[a-z]/.test(word) ? "1" : word)])],
     loops: [repetitions(text), repetitions(text, 8), isLoop(text, other), endOfFirst(text, other)],
     shown: shown([...text], new Map([[other.slice(0, 2), "A"], [text.slice(1, 3), "B"], ["12", "C"]])),
   };
@@ -248,6 +250,9 @@ def said(text: str, other: str) -> dict[str, Any]:
     def encode(forms: Any) -> list[list[int]]:
         return [[9 if character in known else 1 for character in form] for form in forms]
 
+    def few(forms: Any) -> list[list[int]]:
+        return [[9] * (1 if any(map(str.islower, form)) else len(form)) for form in forms]
+
     pairs = [(span.begin, span.end) for span in spans(text, "en")]
     end = loop.end_of_first(text, other)
     words = {beginning(other, 2): "A", beginning(text, 3, 1): "B", "12": "C"}
@@ -266,6 +271,7 @@ def said(text: str, other: str) -> dict[str, Any]:
         "ja": of("ja", "en"),
         "de": of("de", "ja"),
         "capitals": [is_in_capitals(text), usual_case(text, encode), usual_case(text.upper(), encode)],
+        "emphasis": [without_emphasis(text, encode), without_emphasis(text, few)],
         "loops": [
             loop.repetitions(text),
             loop.repetitions(text, 8),

@@ -17,7 +17,7 @@ from utils.search.glossary import Glossary
 from utils.search.searcher import BeamSearch, Request, Sampling, Searcher, within_budget
 from utils.search.translation import CUT, SEARCHED_AGAIN, Candidate, Piece, Translation, perplexity
 from utils.text import loop
-from utils.text.capitals import is_in_capitals, usual_case
+from utils.text.capitals import is_in_capitals, usual_case, without_emphasis
 from utils.text.language import SCRIPTS, UNSPACED, has_words
 from utils.text.protected import LEARNED, WORDS, Masked, StandIns, lost, masked, shown, spans, written
 from utils.text.sentence import split_long, split_sentences
@@ -302,8 +302,13 @@ class Translator:
     def _masked(self, text: str, everything: bool = False, in_capitals: bool = False) -> Masked:
         found = masked(text, self.src_lang, self._stand_ins, everything) if self.src_lang else Masked(text)
         if in_capitals or is_in_capitals(found.text):
-            return found._replace(text=usual_case(found.text, self.tokenizers.src.encode), in_capitals=True)
-        return found
+            return found._replace(text=usual_case(found.text, self._untagged), in_capitals=True)
+        if primary_language(self.src_lang) in SCRIPTS:  # a word in capitals is a name there
+            return found
+        return found._replace(text=without_emphasis(found.text, self._untagged))
+
+    def _untagged(self, texts: Sequence[str]) -> list[list[int]]:
+        return [ids[len(self.tokenizers.tags) :] for ids in self.tokenizers.src.encode(texts)]
 
     def _pieces(self, ids: list[int], whole: Masked, text: str, gap: str) -> list[Piece]:
         """Split a cell into sentences, since that is what models learn from, and those that are too long into parts."""

@@ -1,4 +1,4 @@
-"""Sentences in capitals: networks hardly know such words, so they read them as those are usually written."""
+"""Words in capitals: networks hardly know these, so they read them as they are usually written."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,6 +13,10 @@ _SUSPECT = re.compile(f"[{_CAPITAL}]{{2}}[^a-z{KANA}{HAN}]+[{_CAPITAL}]{{2}}")  
 _WORDS, _LONG, _LONG_WORDS = 3, 4, 2  # how many, or how many letters: NHK and JR EAST are so in any text
 _LETTERS, _FIRST = re.compile(f"[{LETTER}]+"), re.compile(rf"\A[\W\d_]*[{LETTER}]")
 _WORD = re.compile(rf"[{LETTER}][\w'’-]+|\bA\b(?!\.)")
+# what may be emphasis: no name of Japanese syllables, which are often so (DATE Masamune), nor what is before another
+_EMPHASIS = re.compile(
+    r"\b(?:(?:DO )?NOT|(?!(?:(?:[KSTNHMRGZDBPJ]?Y?|SH|CH|TS|W|F)[AIUEO]|N)+\b)[A-Z]{4,})\b(?! [A-Z][a-z])"
+)
 
 
 def is_in_capitals(text: str) -> bool:
@@ -35,3 +39,14 @@ def usual_case(text: str, encode: Encode) -> str:
         return min((word[0].lower(), word[0].capitalize(), word[0]), key=cost) if word[0].isupper() else word[0]
 
     return _FIRST.sub(lambda first: first[0].upper(), _WORD.sub(usual, text))
+
+
+def without_emphasis(text: str, encode: Encode) -> str:
+    """Write words in capitals of other text, as VERY or DO NOT, as usual where that is less than half of the tokens."""
+
+    def usual(word: re.Match[str]) -> str:
+        small = word[0].lower() if word.start() else word[0].capitalize()
+        n_small, n_own = map(len, encode([small, word[0]]))
+        return small if 2 * n_small < n_own else word[0]
+
+    return _EMPHASIS.sub(usual, text)

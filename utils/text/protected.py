@@ -28,7 +28,7 @@ _VERBATIM = {
     "address of mail": MAIL_ADDRESS,
     "code": r"`[^`\n]+`",
     "placeholder": r"\$?\{\{[^{}\n]*\}\}|[$%#]?\{\w[^{}\s]*\}"
-    r"|%(?:\d+\$|\(\w+\))?[-+0#]*\d*(?:\.\d+)?l{0,2}[sdfuxi@](?![A-Za-z])|\$[A-Za-z_]\w*",
+    r"|%(?:\d+\$|\(\w+\))?[-+0#]*\d*(?:\.\d+)?l{0,2}[sdfuxi@](?![A-Za-z])|(?<![\w%])%L?\d{1,2}(?![\w%])|\$[A-Za-z_]\w*",
     "tag": r"</?[A-Za-z][^<>\n]*>",
     "mention": rf"(?<![\w.])(?:@[A-Za-z_]\w*|#[A-Za-z_{KANA}{HAN}][\w{KANA}{HAN}]*)",
     "shortcode": r"(?<!\w):[a-z][a-z0-9_+-]*:(?!\w)",
@@ -39,7 +39,7 @@ _VERBATIM = {
     "amount": r"[$£€¥￥]\s?\d+(?:,\d{3})*(?:\.\d+)?",
     "degrees": r"(?<![\d.])[-−]?\d+(?:\.\d+)?\s?°[CF]?",
     "power": r"\d+[⁰¹²³⁴-⁹⁻]+|\d*[¼½¾⅓⅔]|\d*[①-⑳]",
-    "negative number": rf"(?<![\w)\]）.,{KANA}{HAN}])[-−]\d+(?:\.\d+)?(?![\w-])",
+    "negative number": rf"(?<![\w)\]）.,])(?:−|(?<![ァ-ヺー{HAN}])-)\d+(?:\.\d+)?(?![\w-])",
     "time": rf"{HOUR_EN.pattern}|{HOUR_JA.pattern}|(?<![\d:])\d{{1,2}}[:：]\d{{2}}(?![\d:])",
     "date, version or telephone": r"(?<![\d.,])(?:\bv)?\d+(?:[-/.:]\d+){2,}(?![\d-])|(?<!\d)\d{3}-\d{4}(?!\d)",
     "number of a book and the like": r"(?<![\w.,])\d{5,}[A-Z]?(?![\w,.]*\d|[万億千百]| ?(?:thousand|[mb]illion))",
@@ -84,8 +84,8 @@ def written(span: Span, language: str) -> str:
 _SHOWN = re.compile(rf"[\w{NUMBER_MARKS}{NAME_MARKS}]")  # what is more than a sign
 _SURE = 13  # from here on a number is written in digits, and a translation without it has lost it
 _ERA = re.compile(rf"[{HAN}）)]\d{{1,2}}(?=年)|\d{{1,2}}(?=月\d+日[(（]旧暦|日[(（]旧暦)")  # 明治43年 may be 1910
-# Bold words of Markdown, but not in code: models know no such signs, and those that they are given ruin the sentence.
-_BOLD = re.compile(r"`[^`\n]+`|(?<![\d*])(\*{2,3})(?=\S)([^*\n]*)(?<=\S)\1(?![\d*])")
+# Emphasis of Markdown, but not in code: models know no such signs, and those that they are given ruin the sentence.
+_BOLD = re.compile(r"`[^`\n]+`|(?<![A-Za-z\d*_~])(\*{1,3}|_{1,2}|~~)(?=\S)([^*_~\n]+)(?<=\S)\1(?![A-Za-z\d*_~])")
 
 
 class StandIns(NamedTuple):

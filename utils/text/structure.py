@@ -7,8 +7,10 @@ from typing import NamedTuple
 from utils.text.language import HAN, KANA
 from utils.text.sentence import ORDINAL
 
-# a bar with spaces around it, but not in code or in brackets, as in p(x | y); in a row, which has one at each end, any
-_BORDER = re.compile(r"`[^`\t\n]*`|[(（][^()（）\t\n]*[)）]|(\t|(?<!\S)[|｜](?!\S))")
+_PARTS = r"</?(?:br|p|div|li|h[1-6]|t[drh])\b[^<>\n]*>"  # tags that part texts
+# such a tag, or a bar with spaces around it, but not in code or in brackets, as in p(x | y); in a row, which has one at
+# each end, any
+_BORDER = re.compile(rf"`[^`\t\n]*`|[(（][^()（）\t\n]*[)）]|(\t|(?<!\S)[|｜](?!\S)|{_PARTS})")
 _LINE, _TAIL = re.compile(r".*\n|.+"), re.compile(r"\s*[♪♫]*\s*\Z")
 _BORDER_IN_ROW, _ROW = re.compile(r"(\t|(?<!\\)[|｜])"), re.compile(r"\s*[|｜].*[|｜]\s*")
 
@@ -21,12 +23,12 @@ _NUMBERS = (
     r"[\u2460-\u24ff\u2776-\u2793\u3251-\u325f\u32b1-\u32bf]",  # ① and the like
 )
 _MARKERS = re.compile(
-    rf"\A(?:[\s\ufeff]|※\d+(?=\s)|[{_SIGNS}]+(?=\s)|[{_SIGNS}](?![{_SIGNS}×])"  # not ○○市, nor ・・・
+    rf"\A(?:[\s\ufeff]|{_PARTS}|※\d+(?=\s)|[{_SIGNS}]+(?=\s)|[{_SIGNS}](?![{_SIGNS}×])"  # not ○○市, nor ・・・
     rf"|(?:[-–—－*+]|[#＃]{{1,6}})(?=\s)|(?:[>＞]\s?)+(?![=\d])"
     rf"|(?:{'|'.join(_NUMBERS)})(?![とのはをがにやも\d,，、〜～-]))*"  # ①と② is a part of a sentence
 )
 # emphasis around all of a cell, and quotation marks that vocabularies of Japanese text do not have
-_AROUND = re.compile(rf"(\*{{1,3}}|~~|‘(?=[{KANA}{HAN}]))(\S[^*~‘’]*(?<!\s))(\1|’)")
+_AROUND = re.compile(rf"(\*{{1,3}}|_{{1,2}}|[~～〜]+|‘(?=[{KANA}{HAN}]))([^\s*_~～〜‘’](?:[^*_~～〜‘’]*\S)?)(\1|’)")
 
 
 class Cell(NamedTuple):

@@ -362,6 +362,12 @@ export function usualCase(text, encode) {
   return R.capitals.FIRST.replace(R.capitals.WORD.replace(text, usual), (first) => first.toUpperCase());
 }
 
+export const withoutEmphasis = (text, encode) =>
+  R.capitals.EMPHASIS.replace(text, (word, ...rest) => {
+    const small = rest.at(-2) ? word.toLowerCase() : word[0] + word.slice(1).toLowerCase();
+    return 2 * encode(small).length < encode(word).length ? small : word;
+  });
+
 // Loops.
 
 const times = ([whole, part]) => whole.length / part.length;

@@ -3,7 +3,7 @@
 import { BOS, EOS, NEVER, PAD, UNK, beamSearch, largest, penalty } from "./search.js";
 import { R, endOfFirst, hasCapitals, hasWords, isInCapitals, isLoop, isUnspaced, lost, masked } from "./text.js";
 import { repetitions, shown, spans, splitCells, splitLong, splitSentences, sum, unmasked } from "./text.js";
-import { usualCase, written } from "./text.js";
+import { usualCase, withoutEmphasis, written } from "./text.js";
 import { Wanted } from "./wanted.js";
 
 const [BLOCKED, LONG, WORSE, SPARE, LISTED] = [3, 40, 1.25, 10, 5];
@@ -144,9 +144,12 @@ export class Translator {
   }
 
   masked(text, everything = false, inCapitals = false) {
-    const found = masked(text, this.settings.src_lang, this.standIns, everything);
-    if (!inCapitals && !isInCapitals(found.text)) return found;
-    return { ...found, text: usualCase(found.text, (word) => this.src.encode(word)), inCapitals: true };
+    const { src_lang } = this.settings;
+    const found = masked(text, src_lang, this.standIns, everything);
+    inCapitals ||= isInCapitals(found.text);
+    if (!inCapitals && !hasCapitals(src_lang)) return found;
+    const encode = (word) => this.src.encode(word).slice(this.src.tags.length);
+    return { ...found, text: (inCapitals ? usualCase : withoutEmphasis)(found.text, encode), inCapitals };
   }
 
   /** Return the stand-ins of a text, which none is within a word of. */
