@@ -13,12 +13,11 @@ from typing import Any
 
 import yaml
 
-from config.reader import without_removed
+from config.reader import changed_settings, flat, without_removed
 from const.path import FIGURE, PRESET, ROOT
 from utils.command import Parser, run_command
 from utils.file import atomic_file, read_json, write_json, write_text
 from utils.run import TEST, TRANSLATIONS, find_run
-from utils.training.checkpoint import changed_settings, flat
 from utils.training.dry_run import RANGES
 from utils.training.report import SCORES, spread
 

@@ -6,13 +6,14 @@ structure alone: `no`, `010` or `1:30:00` mean what the field's type makes of th
 
 import dataclasses
 import inspect
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -21,6 +22,7 @@ from config.bound import Bound, BoundError
 ConfigT = TypeVar("ConfigT")
 # saved with every run by earlier versions, and gone since: group -> names
 _REMOVED = {"search": {"coverage_penalty"}, "optimizer": {"noam_factor"}}
+ABSENT: Final = object()  # stands for a value that one side does not have
 _NULL = ("null", "Null", "NULL", "~", "")
 
 
@@ -134,6 +136,21 @@ def merged(*weakest_first: Settings) -> Settings:
                 value = merged(before, value)
             result[name] = value
     return result
+
+
+def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return nested settings on one level, by their dotted names."""
+    values: dict[str, Any] = {}
+    for key, value in settings.items():
+        values |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
+    return values
+
+
+def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return both values of each changed setting by its dotted name, those only in `new` last; 1 and 1.0 differ."""
+    before, after = flat(old), flat(new)
+    pairs = {name: (before.get(name, ABSENT), after.get(name, ABSENT)) for name in before | after}
+    return {name: pair for name, pair in pairs.items() if ABSENT in pair or len(set(map(json.dumps, pair))) > 1}
 
 
 @cache

@@ -15,20 +15,19 @@ from safetensors import safe_open
 from safetensors.torch import load_model
 from torch import Tensor, nn
 
+from config.reader import ABSENT, changed_settings
 from models.transformer import Transformer
 from tests.test_training import same
 from tests.tiny import MODEL, lively
 from utils.run import WEIGHTS
 from utils.training import checkpoint
 from utils.training.checkpoint import (
-    ABSENT,
     FORMAT,
     CheckpointKeeper,
     CheckpointStore,
     DamagedError,
     WeightStore,
     average,
-    changed_settings,
     difference,
     load_checkpoint,
     read_n_averaged,

@@ -25,7 +25,7 @@ import translate
 from bench import results as results_module
 from bench.results import RESULTS, SAMPLES, TABLES, in_language_of, result_table, translations_page, with_table
 from config.data import DataConfig, TokenizerConfig
-from config.reader import settings_of
+from config.reader import ABSENT, changed_settings, settings_of
 from config.search import Limits
 from const.corpora import CORPORA
 from const.path import FIGURE, PICKLES, ROOT
@@ -60,7 +60,6 @@ from utils.search.inspection import Inspector
 from utils.serve.api import create_app
 from utils.serve.service import ServedRun, translate_lines
 from utils.text.tokenizer import SentencePieceTokenizer, every_token
-from utils.training.checkpoint import ABSENT, changed_settings
 
 _NUMBERED = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("[0-9]-*.md"))
 SOLUTIONS = "docs/solutions.md"

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
+from config.reader import ABSENT, changed_settings, flat
 from config.search import SearchConfig
 from const.path import PICKLES
 from utils.arguments import as_text
@@ -35,7 +36,6 @@ from utils.file import BusyError, read_json, write_json, write_text
 from utils.load import load_run
 from utils.provenance import portable, provenance
 from utils.run import TEST, read_config
-from utils.training.checkpoint import ABSENT, changed_settings, flat
 from utils.training.report import LOG, SCORES, read_log
 from utils.visualize.curve import sheet
 

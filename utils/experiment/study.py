@@ -25,7 +25,7 @@ from optuna.visualization import matplotlib as plots
 from tqdm import tqdm
 
 from config.bound import Config, bounded
-from config.reader import settings_from_file
+from config.reader import ABSENT, changed_settings, flat, settings_from_file
 from config.training import Criterion
 from const.path import PICKLES
 from utils.arguments import as_text
@@ -33,7 +33,6 @@ from utils.command import aligned, print_above_bars
 from utils.config import find_settings
 from utils.experiment.trial import POLL, TrainingProcess, TrialConfig, mistakes_in, training_process
 from utils.file import BusyError, atomic_file, locked
-from utils.training.checkpoint import ABSENT, changed_settings, flat
 from utils.training.report import SCORES
 
 # What a study file says of a search.

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from config.reader import changed_settings
 from const.token import UNK_ID
 from utils.arguments import as_text
 from utils.command import Log
@@ -35,7 +36,7 @@ from utils.load import load_weights
 from utils.provenance import own_commit, portable, provenance
 from utils.run import TEST, WEIGHTS, read_config
 from utils.text.tokenizer import Tokenizer, TokenizerPair, Vocabulary, every_token, id_of_each, load_tokenizers
-from utils.training.checkpoint import FORMAT, changed_settings, difference, read_n_averaged
+from utils.training.checkpoint import FORMAT, difference, read_n_averaged
 from utils.training.distributed import Processes
 from utils.training.loss import Objective
 from utils.training.optimizer import Optimizer

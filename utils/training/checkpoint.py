@@ -11,34 +11,18 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from config.reader import ABSENT, changed_settings
 from utils.command import Log, first_line, is_out_of_memory
 from utils.file import atomic_file, sweep_drafts
 from utils.training.report import Observer, Validation
 from utils.training.schedule import Progress, Rank
-
-ABSENT: Final = object()  # stands for a value that one side does not have
-
-
-def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return nested settings on one level, by their dotted names."""
-    values: dict[str, Any] = {}
-    for key, value in settings.items():
-        values |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
-    return values
-
-
-def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return both values of each changed setting by its dotted name, those only in `new` last; 1 and 1.0 differ."""
-    before, after = flat(old), flat(new)
-    pairs = {name: (before.get(name, ABSENT), after.get(name, ABSENT)) for name in before | after}
-    return {name: pair for name, pair in pairs.items() if ABSENT in pair or len(set(map(json.dumps, pair))) > 1}
 
 
 def difference(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
