@@ -47,7 +47,7 @@ def build_parser() -> Parser:
   python export.py kftt_ja_en kftt_en_ja --to web --output site     serve it: python -m http.server --directory site
   python export.py bert_ja-RUN --to safetensors --output bert_ja    runs of other tasks work too
 
-To translate with an export for CTranslate2: translate.py --engine ctranslate2 --run FOLDER""",
+To translate with an export for CTranslate2: translate.py --run FOLDER""",
     )
     which = "folder or name of a run; of several, --to web (default: the one trained last)"
     parser.add_argument("run", nargs="*", type=Path, help=which)
@@ -55,7 +55,7 @@ To translate with an export for CTranslate2: translate.py --engine ctranslate2 -
         "--to",
         choices=["ctranslate2", "argos", "huggingface", "onnx", "safetensors", "run", "web"],
         required=True,
-        help="ctranslate2: translators, for CTranslate2 or translate.py --engine ctranslate2; argos: translators of "
+        help="ctranslate2: translators, for CTranslate2 or translate.py; argos: translators of "
         "plain text with one vocabulary of pieces, for Argos Translate; huggingface: translators with sinusoidal "
         "positions and one vocabulary of pieces, for transformers; onnx: translators but for those with a BERT; "
         "safetensors: any run; run: translators, with weights in 8-bit integers; web: as onnx, with vocabularies of "
@@ -102,7 +102,7 @@ def main() -> None:
     export(folder, to, output, quantization)
     place, card = shlex.quote(str(output)), output / CARD
     usage = {
-        "ctranslate2": f'python translate.py "TEXT" --engine ctranslate2 --run {place}',
+        "ctranslate2": f'python translate.py "TEXT" --run {place}',
         "argos": f"argostranslate.package.install_from_path({str(output)!r}), or the window of Argos Translate",
         "huggingface": f"transformers.AutoModelForSeq2SeqLM, as {card} shows",
         "onnx": f"onnxruntime, as {card} shows",

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from config.bound import BoundError
 from config.data import primary_language
 from config.reader import texts_of
 from config.search import Limits
@@ -18,7 +17,7 @@ from const.path import PICKLES
 from utils.command import Parser, needing_group, option_of, run_command
 from utils.export import EXPORTED
 from utils.run import SHIPPED, find_run, source_log_prob, translators
-from utils.terminal.option import add_model_options
+from utils.terminal.option import add_model_options, changed_by
 
 if TYPE_CHECKING:
     from utils.serve.service import ServedRun
@@ -66,10 +65,7 @@ Ctrl-C.""",
 def main() -> None:
     """Read the arguments, load the runs and serve until told to stop."""
     arguments = build_parser().parse_args()
-    try:
-        limits = Limits(**{field.name: arguments[field.name] for field in fields(Limits)})
-    except BoundError as error:
-        raise ValueError(str(error).replace(f"{error.name}=", f"{option_of(error.name)} ", 1)) from None
+    limits = changed_by(Limits(), {field.name: field.name for field in fields(Limits)}, arguments)
     if arguments.cors is not None and not is_origin(arguments.cors):
         shown = shlex.quote(arguments.cors)
         raise ValueError(f"--cors {shown}: give the origin of web pages, such as https://example.com, or '*' for any")

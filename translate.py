@@ -80,10 +80,11 @@ after Ctrl-C.""",
     files.add_argument("--tag", metavar="TAG", help=text)
     text = "spaces separate all words and marks of the texts, as in the training text; translations are alike"
     files.add_argument("--pre-tokenized", action="store_true", help=text)
-    which = "run to use (default: the one that reads the text best); repeat for an ensemble"
-    model = add_model_options(parser, which)
-    text = "ctranslate2: --run is a folder written by `export.py --to ctranslate2`; scores are normalised without <unk>"
-    model.add_argument("--engine", choices=["miyako", "ctranslate2"], default="miyako", help=text)
+    which = (
+        "run to use, or a folder from `export.py --to ctranslate2` (default: the run that reads the text best); repeat "
+        "for an ensemble"
+    )
+    add_model_options(parser, which)
     shown = parser.add_argument_group("output format")
     text = "text, JSON Lines, or source words, target words and links (0-0 1-2) by attention, tab-separated"
     shown.add_argument("--format", choices=["text", "jsonl", "pharaoh"], default="text", help=text)
@@ -167,7 +168,7 @@ def load(options: Options, file: Subtitles | Catalog | None, stdin: Ahead) -> Lo
         folder, reason = run_reading(beginning(options, file, stdin))
         folders, why = [folder], reason and f" ({reason}; --run names another)"
     is_plain = not options.pre_tokenized
-    if options.engine == "ctranslate2":
+    if (folders[0] / EXPORTED).is_file():
         from utils.export.engine import TranslatorSettings, load_exported
 
         settings = TranslatorSettings.load(folders[0])
@@ -181,9 +182,6 @@ def load(options: Options, file: Subtitles | Catalog | None, stdin: Ahead) -> Lo
         )
         title = f"{settings.name}, CTranslate2: {settings.src_lang} → {settings.tgt_lang}"
         return Loaded(title, inspector, SourceText(settings.src_lang), folders)
-    for folder in folders:
-        if (folder / EXPORTED).is_file():
-            raise ValueError(f"{folder} was exported for CTranslate2: add --engine ctranslate2")
     # only now: torch takes seconds to import, which neither --help, nor a mistake, nor CTranslate2 should wait for;
     # a sixth of them goes into looking for garbage among half a million objects that stay
     gc.disable()

@@ -120,7 +120,6 @@ translate.py 寺 --glossary odd.tsv                            |          | targ
 translate.py 寺 --glossary terms.tsv --sample                 |          | --glossary terms.tsv and --sample at once: it needs a beam
 translate.py 寺 --glossary terms.tsv --score temple           |          | --glossary terms.tsv and --score temple at once: it needs
 translate.py 寺 --glossary terms.tsv --explain a.html         |          | --glossary terms.tsv and --explain a.html at once: it
-translate.py 寺 --glossary terms.tsv --engine ctranslate2     |          | --glossary terms.tsv and --engine ctranslate2 at once: it
 translate.py 寺 --format pharaoh --n-best 2                   |          | --n-best 2 at once: it is a line per text
 translate.py 寺 --attention a.svg                             |          | a.svg: give the file the extension .html or .png
 translate.py 寺 --run x --run y --attention a.png             |          | --attention a.png and 2 runs at once: give one --run
@@ -134,8 +133,6 @@ translate.py 寺 --explain in.ja/a.html                        |          | cann
 translate.py 寺 --explain a.html --attention ./a.html         |          | --explain a.html is the file of --attention: give
 translate.py 寺 --explain a.html --sample                     |          | --sample at once: it shows a beam search and its best
 translate.py 寺 --explain a.html --run x --run y              |          | --explain a.html and 2 runs at once: give one --run
-translate.py 寺 --explain a.html --engine ctranslate2         |          | --explain a.html at once: it needs --engine miyako
-translate.py 寺 --engine ctranslate2 --sample                 |          | --sample at once: it needs --engine miyako; leave one out
 translate.py 寺 --tag law                                     |          | tag=law, but the vocabulary knows no tag: give
 translate.py 寺 --run x                                       |          | no run x: give a folder under
 translate.py 寺 --run BERT                                    |          | is of task masked_language, but translation is needed
@@ -326,7 +323,7 @@ def test_help_and_mistakes_need_not_wait_for_imports(line: str, tmp_path: Path) 
 def test_what_was_exported_translates_without_torch(given: str, runs: dict[str, Path], tmp_path: Path) -> None:
     export.export(runs["TRANSLATOR"], "ctranslate2", tmp_path / "exported")
     packages = [package for package in SLOW if package != "ctranslate2"]
-    process = without(packages, f"translate.py 寺 --engine ctranslate2 --run {tmp_path / 'exported'} {given}", tmp_path)
+    process = without(packages, f"translate.py 寺 --run {tmp_path / 'exported'} {given}", tmp_path)
     assert process.returncode == 0
     assert re.fullmatch(r"(line 1: the model repeated itself again and again: .*\n)?", process.stderr)
     assert process.stdout.strip()

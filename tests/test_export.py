@@ -214,8 +214,6 @@ def test_texts_are_cut_and_scored_as_ours(folders: tuple[Path, Path], monkeypatc
 
 
 def test_settings_are_read_as_they_were_written_and_damage_is_named(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"is not an exported translator: `python export\.py"):
-        TranslatorSettings.load(tmp_path)
     written = json.loads((folders[1] / EXPORTED).read_text(encoding="utf-8"))
     search = {"beam_size": 3, "length_penalty": 1.5, "normalization": "length", "max_ratio": 1e-5}
     written["search"] = search | {"coverage_penalty": 0.2}  # which was removed since this was written
@@ -559,7 +557,6 @@ def test_word_pieces_are_those_of_hugging_face_but_for_special_tokens(lowercase:
 
 
 Command = Callable[..., Outcome]
-ENGINE = ("--engine", "ctranslate2", "--run")
 
 
 @pytest.fixture
@@ -580,10 +577,10 @@ def test_an_exported_run_translates_as_the_run_does(command: Command, tmp_path: 
     expected = command("translate.py", "--beam", "1", "--run", folder, stdin=lines)
     folder.rename(tmp_path / "elsewhere")  # the export needs neither the run nor its place
     moved = made.rename(tmp_path / "moved")
-    found = command("translate.py", *ENGINE, moved, "--beam", "1", stdin=lines)
+    found = command("translate.py", "--run", moved, "--beam", "1", stdin=lines)
     assert (found.status, found.out) == (0, expected.out)
     assert len(set(found.out.splitlines())) > 20
-    assert found.out != command("translate.py", *ENGINE, moved, "--beam", "1", "--pre-tokenized", stdin=lines).out
+    assert found.out != command("translate.py", "--run", moved, "--beam", "1", "--pre-tokenized", stdin=lines).out
 
 
 def words() -> TokenizerPair:
@@ -636,7 +633,7 @@ def test_the_folder_says_how_it_is_used_elsewhere(
     assert alone.strip()
     like_theirs = ("--normalization", "length", "--max-ratio", "99")  # its own penalty, and no limit
     monkeypatch.setattr("utils.search.translator.has_words", bool)  # what has learned nothing may say dots, and no word
-    assert command("translate.py", text, *ENGINE, output, *like_theirs).out == alone
+    assert command("translate.py", text, "--run", output, *like_theirs).out == alone
 
 
 def test_a_package_translates_in_argos_translate_as_the_run_does(
@@ -755,14 +752,16 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
         to_ctranslate2(translating(READER), tokenizers(), tmp_path / "x")
     monkeypatch.setattr("ctranslate2.get_cuda_device_count", lambda: 0)
     for words, message in (
-        ((*ENGINE, folders[1], "--precision", "fp16"), "precision=fp16: "),
-        ((*ENGINE, folders[1], "--device", "cuda"), "CUDA is not available here: use device=cpu"),
-        (("--run", folders[1]), "was exported for CTranslate2: add --engine ctranslate2"),
+        (("--run", folders[1], "--precision", "fp16"), "precision=fp16: "),
+        (("--run", folders[1], "--device", "cuda"), "CUDA is not available here: use device=cpu"),
+        (("--run", folders[1], "--glossary", "x.tsv"), "--glossary x.tsv and --run "),
+        (("--run", folders[1], "--sample"), "(for CTranslate2) and --sample at once: it needs the run itself"),
+        (("--run", folders[0], "--run", folders[1]), "(for CTranslate2) and 2 runs at once: an ensemble is of runs"),
     ):
         with pytest.raises(ValueError, match="was exported for CTranslate2: only"):
             load_run(folders[1], CPU)  # as serve.py does
         assert message in command("translate.py", "寺", *words).complaint
-    assert "was exported for CTranslate2: only `translate.py --engine" in complaint(folders[1], "--to", "run", *output)
+    assert "was exported for CTranslate2: only translate.py" in complaint(folders[1], "--to", "run", *output)
     other = tmp_path / "unscaled" / "safetensors"
     assert command("export.py", folders[0], "--to", "safetensors", "--output", other).status == 0
     for refused in complaint(other, *to), command("translate.py", "寺", "--run", other).complaint:
@@ -776,6 +775,6 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
     for module in ("ctranslate2", "engine"):
         monkeypatch.delitem(sys.modules, f"utils.export.{module}")
         monkeypatch.delattr(f"utils.export.{module}")
-    for found in (complaint(folders[0], *to), command("translate.py", "寺", *ENGINE, folders[1]).complaint):
+    for found in (complaint(folders[0], *to), command("translate.py", "寺", "--run", folders[1]).complaint):
         assert re.search(r": ctranslate2 cannot be loaded \(.+\): `poetry install --with export`$", found)
     assert set(tmp_path.iterdir()) == {language, mish, tmp_path / "unscaled"}

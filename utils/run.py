@@ -196,7 +196,7 @@ def require_run(folder: Path) -> None:
     if not folder.is_dir():
         raise ValueError(f"no run {folder}: give a folder under {PICKLES}")
     if (folder / EXPORTED).is_file():
-        raise ValueError(f"{folder} was exported for CTranslate2: only `translate.py --engine ctranslate2` reads it")
+        raise ValueError(f"{folder} was exported for CTranslate2: only translate.py and serve.py read it")
     if (folder / "config.json").is_file() and not (folder / CONFIG).is_file():
         raise ValueError(f"{folder} has a model for other programs, such as export.py writes: give the run itself")
 

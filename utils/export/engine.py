@@ -39,11 +39,6 @@ class TranslatorSettings:
     @classmethod
     def load(cls, folder: Path) -> "TranslatorSettings":
         """Read the settings of an exported translator."""
-        if not (folder / EXPORTED).is_file():
-            raise ValueError(
-                f"{folder} is not an exported translator: "
-                f"`python export.py {folder} --to ctranslate2 --output {folder / 'ctranslate2'}` exports a run"
-            )
         return read(cls, without_removed(settings_from_file(folder / EXPORTED)))  # JSON is YAML, too
 
 

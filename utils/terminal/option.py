@@ -8,16 +8,19 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
+from config.bound import Config
 from config.reader import fields_of, texts_of
 from config.search import SamplingConfig, SearchConfig
 from config.training import Device, InferencePrecision
+from const.path import PICKLES
 from utils.command import Namespace, Parser, option_of, require_options_at_least
 from utils.dataset.cache import file_hash
 from utils.dataset.formats import suffix_of
 from utils.dataset.text import require_text
+from utils.export import EXPORTED
 from utils.file import require_outputs
 
-ConfigT = TypeVar("ConfigT", SearchConfig, SamplingConfig)
+ConfigT = TypeVar("ConfigT", bound=Config)
 
 # options of translate.py and serve.py, and of evaluate.py
 MINIMUM_BAYES_RISK: Any = {
@@ -60,14 +63,13 @@ def _true_or_false(text: str) -> bool:
     return text == "true"
 
 
-def add_model_options(parser: Parser, which: str) -> Any:
-    """Add the options of what translates, with a help text that says which run does; return their group."""
+def add_model_options(parser: Parser, which: str) -> None:
+    """Add the options of what translates, with a help text that says which run does."""
     model = parser.add_argument_group("model")
     model.add_argument("--run", action="append", help=which)
     text = "cpu, cuda, or auto: cuda if available (default: auto)"
     model.add_argument("--device", choices=get_args(Device), default="auto", help=text)
     model.add_argument("--precision", **PRECISION)
-    return model
 
 
 def add_search_options(parser: Parser) -> None:
@@ -104,7 +106,6 @@ class Options:
     run: Sequence[str] | None
     device: Device
     precision: InferencePrecision
-    engine: Literal["miyako", "ctranslate2"]
     format: Literal["text", "jsonl", "pharaoh"]
     n_best: int
     log_probs: bool
@@ -194,14 +195,14 @@ _CONTRADICTIONS = (
     ("--explain", "--sample, --minimum-bayes-risk, --score", "it shows a beam search and its best; leave one out"),
     ("--score", "several texts", "give one text, or two files as --input FILE --score FILE"),
     ("--score", "--alternatives, --prefix, --n-best", "give one of them"),
-    ("--glossary", "--sample, --score, --explain, --engine ctranslate2", "it needs a beam search; leave one out"),
+    ("--glossary", "--sample, --score, --explain, exported run", "it needs a beam search; leave one out"),
     ("--sample", "--beam", "samples are drawn without a search; give one"),
     (", ".join(map(option_of, SAMPLING)), "a search", "add --sample"),
-    ("--engine ctranslate2", "several runs", "an ensemble needs --engine miyako; give one --run"),
+    ("exported run", "several runs", "an ensemble is of runs as they were trained; give one --run"),
     (
-        "--engine ctranslate2",
+        "exported run",
         "--sample, --alternatives, --alignment, --attention, --explain, --format pharaoh",
-        "it needs --engine miyako; leave one out",
+        "it needs the run itself; leave one out",
     ),
 )
 
@@ -244,7 +245,10 @@ def require_extension(arguments: Namespace, option: str, *known: str) -> None:
 def _given(arguments: Namespace) -> dict[str, str]:
     """Return how to show what is given, by its name in the table of contradictions."""
     n_texts, n_runs = len(arguments.texts), len(arguments.run or [])
-    given = {f"--{name} {arguments[name]}": f"--{name} {arguments[name]}" for name in ("format", "engine")}
+    given = {f"--format {arguments.format}": f"--format {arguments.format}"}
+    for name in arguments.run or []:
+        if any((folder / EXPORTED).is_file() for folder in (Path(name), PICKLES / name)):
+            given["exported run"] = f"--run {name} (for CTranslate2)"
     for option, value in vars(arguments).items():
         if value is not None and value is not False and (option, value) != ("n_best", 1):
             shown = option_of(option)
