@@ -132,6 +132,8 @@ def test_signs_at_the_ends_stay_there_and_each_span_is_to_come_back_once() -> No
     hour = masked("寺は午後3時30分に閉まる。", "ja", WORDS)
     assert hour.unmasked("It closes at X.", "en") == "It closes at 3:30 p.m."
     assert words.unmasked("1683 and 683 yen", "en") == "1683 and 3 million yen"
+    beside = masked("v{a}{b}と5{c}f", "ja", WORDS)
+    assert (beside.text, beside.unmasked("v X Y and 5Z", "en")) == ("v X Yと5Z f", "v {a} {b} and 5{c}")
     many = "、".join(f"{i}万円" for i in range(1, 12))
     assert len(masked(many, "ja", WORDS).spans) == len(WORDS.numbers)
     assert masked("", "ja", WORDS).text == ""

@@ -154,7 +154,10 @@ def masked(text: str, language: str, stand_ins: StandIns, everything: bool = Fal
             placed[word] = span
             parts += [text[at : span.begin], word]
             at = span.end
-    return Masked("".join([*parts, text[at:end]]), placed, text[:begin], text[end:])
+    inner = "".join([*parts, text[at:end]])
+    if letters := "".join(filter(str.isalpha, placed)):  # beside another one would be another word
+        inner = re.sub(f"(?<=[A-Za-z])(?=[{letters}])|(?<=[{letters}])(?=[A-Za-z])", " ", inner)
+    return Masked(inner, placed, text[:begin], text[end:])
 
 
 def _is_sign(span: Span) -> bool:
