@@ -650,6 +650,7 @@ def test_what_is_in_capitals_is_read_in_its_usual_case_and_translated_in_capital
         ("You MUST NOT ask; DO NOT enter.", "You must not ask; do not enter."),
         ("STOP! It is a TEMPLE.", "Stop! It is a temple."),
         ("DATE Masamune and CHEN Wei, of the NHK and UNESCO", "DATE Masamune and CHEN Wei, of the NHK and UNESCO"),
+        (f"{'NA' * 30}X", f"N{'an' * 29}ax"),  # in time
     ],
 )
 def test_words_in_capitals_among_others_are_read_in_small_letters_where_the_vocabulary_has_those(

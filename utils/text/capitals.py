@@ -15,7 +15,7 @@ _LETTERS, _FIRST = re.compile(f"[{LETTER}]+"), re.compile(rf"\A[\W\d_]*[{LETTER}
 _WORD = re.compile(rf"[{LETTER}][\w'’-]+|\bA\b(?!\.)")
 # what may be emphasis: no name of Japanese syllables, which are often so (DATE Masamune), nor what is before another
 _EMPHASIS = re.compile(
-    r"\b(?:(?:DO )?NOT|(?!(?:(?:[KSTNHMRGZDBPJ]?Y?|SH|CH|TS|W|F)[AIUEO]|N)+\b)[A-Z]{4,})\b(?! [A-Z][a-z])"
+    r"\b(?:(?:DO )?NOT|(?!(?:(?:[KSTNHMRGZDBPJ]?Y?|SH|CH|TS|W|F)[AIUEO]|N(?![AIUEO]))+\b)[A-Z]{4,})\b(?! [A-Z][a-z])"
 )
 
 
