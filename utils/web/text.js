@@ -279,7 +279,10 @@ export function masked(source, language, { numbers, names }, everything = false)
     parts.push(text.slice(place, span.begin), word);
     place = span.end;
   }
-  const [letters, whole] = [[...placed.keys()].join("").replace(/[^A-Z]/g, ""), parts.join("") + text.slice(place, end)];
+  const [letters, whole] = [
+    [...placed.keys()].join("").replace(/[^A-Z]/g, ""),
+    parts.join("") + text.slice(place, end),
+  ];
   const glued = new RegExp(`(?<=[A-Za-z])(?=[${letters}])|(?<=[${letters}])(?=[A-Za-z])`, "g");
   return { text: whole.replace(glued, " "), spans: placed, head: text.slice(0, begin), tail: text.slice(end) };
 }
