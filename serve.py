@@ -13,9 +13,8 @@ from config.data import primary_language
 from config.reader import texts_of
 from config.search import Limits
 from config.training import Device, InferencePrecision
-from const.path import PICKLES
+from const.path import EXPORTED, PICKLES
 from utils.command import Parser, needing_group, option_of, run_command
-from utils.export import EXPORTED
 from utils.run import SHIPPED, find_run, source_log_prob, translators
 from utils.terminal.option import add_model_options, changed_by
 

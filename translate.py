@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO, cast
 
 from tqdm import tqdm
 
+from const.path import EXPORTED
 from utils.command import Parser, run_command
 from utils.dataset.cache import file_hash
 from utils.dataset.text import decoded_lines, open_text
-from utils.export import EXPORTED
 from utils.file import STDOUT, atomic_file
 from utils.memory import keep_freed_memory
 from utils.run import find_run, run_reading

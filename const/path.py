@@ -12,3 +12,4 @@ PICKLES = Path(os.environ.get("MIYAKO_PICKLES") or ROOT / "pickles").expanduser(
 FIGURE = ROOT / "figure"  # the pictures shown in the README
 EVERYDAY = ROOT / "const" / "everyday.yaml"  # sentences to read the translations of
 PRESET = ROOT / "const" / "preset"  # *.yaml, one per documented training recipe
+EXPORTED = "miyako.json"  # in a folder for CTranslate2: what translating needs besides weights and tokenizers

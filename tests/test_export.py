@@ -29,7 +29,7 @@ import translate
 from config.data import BatchConfig, DataConfig, TokenizerConfig
 from config.model import BertConfig, ClassifierConfig, TransformerConfig
 from config.search import Bounds, SearchConfig
-from const.path import ROOT
+from const.path import EXPORTED, ROOT
 from const.token import EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
 from layers.decoder_block import DecoderBlock
 from models.bert import BertClassifier
@@ -41,7 +41,6 @@ from tests.tree import asked
 from utils.config import TranslationConfig
 from utils.dataset.batch import padded
 from utils.dataset.embedded import generate
-from utils.export import EXPORTED
 from utils.export.ctranslate2 import to_ctranslate2
 from utils.export.engine import (
     CTranslate2Search,

@@ -11,9 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from const.path import PICKLES
+from const.path import EXPORTED, PICKLES
 from utils.config import AnyConfig, RunConfig, RunConfigT, TranslationConfig, config_type_of
-from utils.export import EXPORTED
 from utils.file import locked
 from utils.text.language import detect
 from utils.text.tokenizer import Vocabulary, load_tokenizers

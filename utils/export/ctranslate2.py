@@ -16,11 +16,12 @@ from torch import Tensor
 
 from config.data import primary_language
 from const.corpora import VERSION
+from const.path import EXPORTED
 from const.token import BOS, EOS, EOS_ID, UNK
 from layers.positional_encoding import LearnedPositionalEncoding, SinusoidalPositionalEncoding, sinusoid
 from models.transformer import Transformer
 from utils.command import needing_group, page_template
-from utils.export import CARD, COMPARED, EXPORTED, refuse_difference
+from utils.export import CARD, COMPARED, refuse_difference
 from utils.export.engine import CTranslate2Search, TranslatorSettings
 from utils.file import read_json, write_json, write_text
 from utils.load import Run

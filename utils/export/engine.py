@@ -7,9 +7,9 @@ from pathlib import Path
 from config.reader import read, settings_from_file, without_removed
 from config.search import Bounds, Hypothesis, SearchConfig
 from config.training import NO_CUDA, Device, InferencePrecision
+from const.path import EXPORTED
 from const.token import BOS, EOS, PAD, UNK
 from utils.command import needing_group
-from utils.export import EXPORTED
 from utils.search.inspection import Inspector
 from utils.search.searcher import Ids, Request
 from utils.search.translator import Translator

@@ -12,12 +12,11 @@ from config.bound import Config
 from config.reader import fields_of, texts_of
 from config.search import SamplingConfig, SearchConfig
 from config.training import Device, InferencePrecision
-from const.path import PICKLES
+from const.path import EXPORTED, PICKLES
 from utils.command import Namespace, Parser, option_of, require_options_at_least
 from utils.dataset.cache import file_hash
 from utils.dataset.formats import suffix_of
 from utils.dataset.text import require_text
-from utils.export import EXPORTED
 from utils.file import require_outputs
 
 ConfigT = TypeVar("ConfigT", bound=Config)
