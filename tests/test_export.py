@@ -576,10 +576,12 @@ def test_an_exported_run_translates_as_the_run_does(command: Command, tmp_path: 
     expected = command("translate.py", "--beam", "1", "--run", folder, stdin=lines)
     folder.rename(tmp_path / "elsewhere")  # the export needs neither the run nor its place
     moved = made.rename(tmp_path / "moved")
-    found = command("translate.py", "--run", moved, "--beam", "1", stdin=lines)
+    found = command("translate.py", "--run", moved, "--engine", "ctranslate2", "--beam", "1", stdin=lines)
     assert (found.status, found.out) == (0, expected.out)
     assert len(set(found.out.splitlines())) > 20
     assert found.out != command("translate.py", "--run", moved, "--beam", "1", "--pre-tokenized", stdin=lines).out
+    refused = command("translate.py", "--run", moved, "--engine", "miyako", "a")
+    assert (refused.status, "--engine miyako: it depends on --run" in refused.err) == (2, True)
 
 
 def words() -> TokenizerPair:

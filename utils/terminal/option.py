@@ -222,6 +222,8 @@ def refuse_contradictions(arguments: Namespace) -> None:
         for option, other in product(options.split(", "), others.split(", ")):
             if option in given and other in given:
                 raise ValueError(f"{given[option]} and {given[other]} at once: {remedy}")
+    if arguments.engine and (arguments.engine == "ctranslate2") != ("exported run" in given):
+        raise ValueError(f"--engine {arguments.engine}: it depends on --run, which is of the other kind; leave it out")
     require_extension(arguments, "attention", ".html", ".png")
     require_extension(arguments, "explain", ".html")
     if arguments.output is not None and arguments.output.suffix in (".gz", ".xz"):
