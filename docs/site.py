@@ -96,8 +96,8 @@ def _index(pages: list[Path], place: Path, title: str) -> Markup:
             for name in [heading[2].replace("`", "")] if heading else terms:
                 tag = f"h{len(heading[1])}" if heading else "span"
                 lines.append(Markup('<li><{0}><a href="{1}#{2}">{3}</a></{0}>').format(tag, link, anchor, name))
-    page = '<h1>{0}</h1><input type="search" aria-label="{0}" id="words" autofocus><ul id="index">{1}</ul>'
-    return Markup(page).format(title, Markup("\n").join(lines))
+    whole = '<h1>{0}</h1><input type="search" aria-label="{0}" id="words" autofocus><ul id="index">{1}</ul>'
+    return Markup(whole).format(title, Markup("\n").join(lines))
 
 
 def _render(file: Path) -> tuple[str, set[Path]]:
