@@ -51,45 +51,45 @@ class Turns:
         self._n_at_once = n_at_once
         self._had = {True: 0.0, False: 0.0}  # seconds of quick batches, and of long ones by what they cost
 
-    def _next(self) -> "_Batch[Any, Any]":
-        is_quick = min({batch.is_quick for batch in self._waiting}, key=self._had.__getitem__)
-        return min((batch for batch in self._waiting if batch.is_quick is is_quick), key=_Batch.turn)
-
     def take(self, batch: "_Batch[Any, Any]") -> None:
         """Wait until it is this batch's turn."""
         with self._changed:
             if all(other.is_quick is not batch.is_quick for other in (*self._waiting, *self._working)):
                 self._had[batch.is_quick] = max(self._had.values())  # no claim to what others have had before
-            self._waiting.append(batch)
-            self._changed.wait_for(lambda: len(self._working) < self._n_at_once and self._next() is batch)
-            self._waiting.remove(batch)
-            self._working.append(batch)
-        batch.step_began = time.monotonic()
+            self._wait(batch)
 
     def step(self, batch: "_Batch[Any, Any]") -> None:
         """Go on, unless another has a turn before this batch: then wait until it is this one's again."""
-        self._count(batch)
         with self._changed:
-            self._waiting.append(batch)
-            may_go_on = self._next() is batch
-            self._waiting.remove(batch)
-        if not may_go_on:
-            self.leave(batch)
-            self.take(batch)
+            self._stop(batch)
+            self._wait(batch)
 
     def leave(self, batch: "_Batch[Any, Any]") -> None:
         """Let another batch work."""
-        self._count(batch)
         with self._changed:
-            self._working.remove(batch)
-            self._changed.notify_all()
+            self._stop(batch)
+            self._begin_next()
 
-    def _count(self, batch: "_Batch[Any, Any]") -> None:
-        now = time.monotonic()
-        seconds, batch.step_began = now - batch.step_began, now
+    def _wait(self, batch: "_Batch[Any, Any]") -> None:
+        self._waiting.append(batch)
+        self._begin_next()
+        self._changed.wait_for(lambda: batch in self._working)
+        batch.step_began = time.monotonic()
+
+    def _stop(self, batch: "_Batch[Any, Any]") -> None:
+        seconds = time.monotonic() - batch.step_began
         batch.seconds += seconds
-        with self._changed:
-            self._had[batch.is_quick] += seconds * (1 if batch.is_quick else _LONG_COST)
+        self._had[batch.is_quick] += seconds * (1 if batch.is_quick else _LONG_COST)
+        self._working.remove(batch)
+
+    def _begin_next(self) -> None:
+        """Choose who works: once for all, for to each that waits, another might seem to be the next."""
+        while self._waiting and len(self._working) < self._n_at_once:
+            is_quick = min({batch.is_quick for batch in self._waiting}, key=self._had.__getitem__)
+            batch = min((batch for batch in self._waiting if batch.is_quick is is_quick), key=_Batch.turn)
+            self._waiting.remove(batch)
+            self._working.append(batch)
+            self._changed.notify_all()
 
 
 @dataclass(eq=False)
@@ -133,8 +133,8 @@ class _Batch(Generic[OptionsT, ResultT]):
         return self.parts[0][0].is_quick
 
     def turn(self) -> float:
-        """The batch with the lowest number takes the next step."""
-        return self.seconds - _SHARE * (time.monotonic() - self.begin)
+        """Of its kind, the batch with the lowest number takes the next step."""
+        return self.seconds + _SHARE * self.begin
 
 
 class Batcher(Generic[OptionsT, ResultT]):
