@@ -3,7 +3,6 @@
 import atexit
 import gc
 import sys
-from argparse import SUPPRESS
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from io import BufferedIOBase
@@ -86,8 +85,8 @@ after Ctrl-C.""",
         "for an ensemble"
     )
     add_model_options(parser, which)
-    # the folder tells; but the READMEs of folders that were exported by earlier versions name it
-    parser.add_argument("--engine", choices=["miyako", "ctranslate2"], help=SUPPRESS)
+    text = "not needed, as the folder of --run tells; READMEs of folders that earlier versions exported name it"
+    parser.add_argument("--engine", choices=["miyako", "ctranslate2"], help=text)
     shown = parser.add_argument_group("output format")
     text = "text, JSON Lines, or source words, target words and links (0-0 1-2) by attention, tab-separated"
     shown.add_argument("--format", choices=["text", "jsonl", "pharaoh"], default="text", help=text)

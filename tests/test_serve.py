@@ -1328,7 +1328,7 @@ def test_a_mistake_is_one_line(command: Command, served: list[tuple[FastAPI, Lim
     for arguments, said in (
         ("--run nowhere", "no run nowhere"),
         ("--run tiny --run tiny", "two runs are called tiny"),
-        ("--queue-texts 9 --max-texts 10", "queue_texts=9 has no room for the max_texts=10"),
+        ("--queue-texts 9 --max-texts 10", "--queue-texts 9 has no room for the --max-texts 10"),
         ("--precision fp16", "precision=fp16 needs CUDA"),
         ("--max_chars 0", "error: --max-chars 0: give at least 1"),
         ("--cors good.example", "--cors good.example: give the origin of web pages, such as https://example.com"),
