@@ -196,7 +196,7 @@ def test_short_texts_pass_between_the_steps_of_long_ones_which_each_client_has_o
 def test_long_texts_have_a_quarter_of_the_steps_however_many_there_are() -> None:
     begun, steps = threading.Event(), list[str]()
 
-    def work(texts: Sequence[str], _: str, step: Step) -> list[str]:
+    def work(texts: Sequence[str], _options: str, step: Step) -> list[str]:
         for _ in range(30 if len(texts[0]) < 500 else 1000):
             step()
             if len(steps) == 200:

@@ -11,7 +11,7 @@ from google.protobuf.json_format import MessageToDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import Browser, Error, Page
-from sentencepiece.sentencepiece_model_pb2 import ModelProto
+from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # made on import
 
 from config.data import TokenizerConfig
 from const.path import ROOT

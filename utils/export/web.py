@@ -14,7 +14,7 @@ from typing import Any
 from unicodedata import combining, name
 
 from google.protobuf.json_format import MessageToDict
-from sentencepiece.sentencepiece_model_pb2 import ModelProto
+from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # made on import
 
 from config import data
 from config.data import primary_language
