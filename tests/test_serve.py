@@ -906,6 +906,19 @@ def test_a_fault_of_the_model_and_what_is_not_there_are_one_line(scribe: Scribe)
 # ---- about the server
 
 
+def test_freed_memory_is_returned_again_and_again(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = list[float]()
+    monkeypatch.setattr(api, "_TRIM_S", 0.001)
+    monkeypatch.setattr(api, "trim_memory", lambda: times.append(time.monotonic()))
+
+    async def question(_: httpx.AsyncClient) -> None:
+        async with asyncio.timeout(50):
+            while len(times) < 2:
+                await asyncio.sleep(0.01)
+
+    ask(create_app([scribe.served()], LIMITS), question)
+
+
 def test_the_server_describes_itself(scribe: Scribe) -> None:
     runs = [scribe.served("a"), scribe.served("b"), scribe.served("c", "en", "ja"), scribe.served("d", "ja", "de")]
     assert get("/health", runs).json() == {"status": "ok"}

@@ -44,6 +44,12 @@ def return_freed_memory() -> None:
             _restore_large_pages(libc)
 
 
+def trim_memory() -> None:
+    """Return whole pages of freed memory to the kernel, and change nothing else; on other systems this does nothing."""
+    if (libc := _glibc()) is not None:
+        libc.malloc_trim(0)
+
+
 def _prefer_large_pages(libc: ctypes.CDLL) -> None:
     """Have Linux use pages of two megabytes for the heap, where it does so on request (madvise).
 

