@@ -40,6 +40,7 @@ PATIENCE = 70.0  # seconds to wait for an answer, and for the server to end, whi
 HONEST, SHORT = 4, 50  # clients beside hostile ones, and most characters of their texts
 SHORTEST, LONGEST = 5, 1500  # characters of a request of random length
 SETTLED = 2000  # requests after which a server has all the memory that it needs
+SAMPLES = 200  # of its memory, of which the median counts: what a batch works with comes and goes
 BOUNDS = {  # what each figure may be at most
     "growth": (0.1, f"memory after the last request, beyond that after {SETTLED:,}"),
     "random_lost": (0, "requests of random lengths without a translation"),
@@ -303,7 +304,7 @@ async def of_random_lengths(server: Served, questions: Sequence[Question], n: in
         texts[source, target] += f"{q} "
     directions = [*texts]
     draw, numbers, lost = random.Random(2), iter(range(1, n + 1)), 0
-    memory = dict.fromkeys(("settled_mb", "last_mb"), 0.0)
+    memory = list[float]()  # after each request
     async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
 
         async def keep_asking() -> None:
@@ -314,14 +315,13 @@ async def of_random_lengths(server: Served, questions: Sequence[Question], n: in
                 length = min(LONGEST, int(SHORTEST * draw.paretovariate(1.5)))
                 question = Question(texts[direction][begin : begin + length], *direction)
                 lost += (await ask(client, question)).translation is None
-                if number == min(SETTLED, n):
-                    memory["settled_mb"] = server.resident_mb
+                memory.append(server.resident_mb)
                 if number % 1000 == 0:
-                    print(f"{number:,} of {n:,} requests: {server.resident_mb:,.0f} MB", flush=True)
+                    print(f"{number:,} of {n:,} requests: {memory[-1]:,.0f} MB", flush=True)
 
         await asyncio.gather(*(keep_asking() for _ in range(clients)))
-    memory["last_mb"] = server.resident_mb
-    return {**memory, "random_lost": float(lost)}
+    settled, last = (statistics.median(memory[:end][-SAMPLES:]) for end in (SETTLED, n))
+    return {"settled_mb": settled, "last_mb": last, "random_lost": float(lost)}
 
 
 async def terminated(server: Served, questions: Sequence[Question], after: float) -> tuple[int, float]:

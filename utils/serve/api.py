@@ -36,7 +36,7 @@ _READING_S = 10.0  # time limit for reading a body of some kilobytes
 _MAX_FAULTS = 3  # a list may have one per element
 _NOBODY_WAITS = 499  # nginx's status for it; appears only in the metrics
 _DIGITS = 4  # digits of a score
-_TRIM_S = 30.0  # seconds between two times that freed memory is returned
+_TRIM_S = 5.0  # seconds between two times that freed memory is returned
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 AnswerT = TypeVar("AnswerT")
