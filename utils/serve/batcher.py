@@ -72,7 +72,7 @@ class Turns:
 
     def _wait(self, batch: "_Batch[Any, Any]") -> None:
         self._waiting.append(batch)
-        self._begin_next()
+        self._begin_next(own=batch)
         self._changed.wait_for(lambda: batch in self._working)
         batch.step_began = time.monotonic()
 
@@ -82,14 +82,15 @@ class Turns:
         self._had[batch.is_quick] += seconds * (1 if batch.is_quick else _LONG_COST)
         self._working.remove(batch)
 
-    def _begin_next(self) -> None:
+    def _begin_next(self, own: "_Batch[Any, Any] | None" = None) -> None:
         """Choose who works: once for all, for to each that waits, another might seem to be the next."""
         while self._waiting and len(self._working) < self._n_at_once:
             is_quick = min({batch.is_quick for batch in self._waiting}, key=self._had.__getitem__)
             batch = min((batch for batch in self._waiting if batch.is_quick is is_quick), key=_Batch.turn)
             self._waiting.remove(batch)
             self._working.append(batch)
-            self._changed.notify_all()
+            if batch is not own:  # whose thread is awake
+                self._changed.notify_all()
 
 
 @dataclass(eq=False)
