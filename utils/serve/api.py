@@ -210,9 +210,8 @@ def create_app(
         async with AsyncExitStack() as stack:
             for batcher in service.batchers.values():
                 await stack.enter_async_context(batcher)
-            trimming = asyncio.create_task(_trim_memory())
+            stack.callback(asyncio.create_task(_trim_memory()).cancel)
             yield
-            trimming.cancel()
 
     # docs_url: FastAPI's own documentation loads scripts from the network
     app = FastAPI(title="Miyako", version=VERSION, docs_url=None, redoc_url=None, lifespan=lifespan)
