@@ -407,6 +407,8 @@ def main() -> None:
     if len(questions) < arguments.clients:
         few = f"{len(questions)} sentences are too few for --clients {arguments.clients}"
         raise ValueError(f"{few}: each needs its own")
+    if arguments.attack and all(len(question.q) > SHORT for question in questions):
+        raise ValueError(f"no sentence has at most {SHORT} characters, for honest clients to ask: give --attack 0")
     random.Random(1).shuffle(questions)
     print(f"translating {len(questions)} sentences without a server", flush=True)
     options = ("--precision", arguments.precision, "--queue-texts", str(max(512, arguments.clients)))
