@@ -24,7 +24,7 @@ _ROWS = 64  # the number of rows of x that the layout is optimised for; others w
 _INT8 = 127  # the largest of integers of eight bits, and as far from zero as the smallest in use
 _INT8_MULTIPLE = 16  # inputs: for other numbers of them, torch's product of a few rows reads beyond the weight
 _INT8_SMALL = 2**19  # weights that a row is multiplied with in less time than it takes to round that row
-_INT8_ROWS = 2  # whose product with a weight of eight bits takes less time than in single precision, without VNNI
+_INT8_ROWS = 8  # whose product with a weight of eight bits takes less time than in single precision, without VNNI
 _FEW_ROWS = 32  # so many attend on a CPU in single precision in less time than oneDNN takes to begin in half
 _SMALL = 2**18  # multiplications in single precision that take less time than oneDNN takes to begin
 # of torch, but private: where a version lacks one, F.linear computes
@@ -111,7 +111,7 @@ class PackedLinear(nn.Module):
     def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
         """Return xWᵀ + b, without a gradient."""
         x = x.detach().to(self.dtype)
-        if self.blocked is not None and (self.weight is None or x.numel() * len(self.weight) > _SMALL):
+        if self.blocked is not None and (self.weight is None or x.numel() * self.weight.size(0) > _SMALL):
             return torch.ops.mkldnn._linear_pointwise(x, self.blocked, self.bias, self.after, [], "")
         y = F.linear(x, cast(Tensor, self.weight), self.bias)
         return y.relu_() if self.after == "relu" else y
@@ -122,35 +122,38 @@ class Int8Linear(PackedLinear):
 
     x is rounded like the weight, each row by itself, and integers are multiplied: in half the time of single precision.
     A single row is not rounded for a small weight, as that would take longer than the product. Where integers are not
-    multiplied exactly and fast, one or two rows see a rounded weight, which comes from memory in a quarter of the time,
-    and more rows are multiplied in `dtype`, as without this class.
+    multiplied exactly and fast, up to eight rows, the beam of a sentence, see a rounded weight, which comes from memory
+    in a quarter of the time, and more rows are multiplied in `dtype`, as without this class.
     """
 
     def _lay_out(self, weight: Float[Tensor, "O I"]) -> None:
         self.low_scale = (weight.abs().amax(1) / _INT8).clamp(min=1e-9).to(torch.bfloat16)
         self.scale = self.low_scale.float()
-        self.int8 = (weight / self.scale[:, None]).round().clamp(-_INT8, _INT8).to(torch.int8)
+        self.int8 = (
+            (weight / self.scale[:, None]).round_().to(torch.int8)
+        )  # a rounded scale makes none larger than 127.3
         self.columns = self.int8.t()
         if multiplies_int8():
             few = 1 if weight.numel() <= _INT8_SMALL else 0
         else:
-            few = _INT8_ROWS
+            few = _INT8_ROWS if multiplies_few_in_int8() else 0
             super()._lay_out(weight)
         self.few = 0 if weight.size(1) % _INT8_MULTIPLE else few  # rows that are not rounded
 
     def forward(self, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
         """Return xWᵀ + b, without a gradient."""
-        rows = x.detach().float().flatten(0, -2)
-        if 0 < len(rows) <= self.few:
-            y = torch._weight_int8pack_mm(rows.to(torch.bfloat16), self.int8, self.low_scale)
+        if 0 < x.numel() <= self.few * x.size(-1):
+            rows = x.detach().to(torch.bfloat16).flatten(0, -2)
+            y = torch._weight_int8pack_mm(rows, self.int8, self.low_scale)
             y = y.float() if self.bias is None else y + self.bias
         elif multiplies_int8():
+            rows = x.detach().float().flatten(0, -2)
             step = rows.abs().amax(1, keepdim=True) / _INT8  # where it is 0, so is the product
             y = torch._int_mm((rows / step).round_().to(torch.int8), self.columns) * step
             y = y.mul_(self.scale) if self.bias is None else torch.addcmul(self.bias, y, self.scale)
         else:
             return super().forward(x)
-        y = y.to(self.dtype).view(*x.shape[:-1], len(self.int8))
+        y = y.to(self.dtype).view(*x.shape[:-1], self.int8.size(0))
         return y.relu_() if self.after == "relu" else y
 
 
@@ -165,16 +168,24 @@ def multiplies_int8() -> bool:
     largest = torch.full((n, n), _INT8, dtype=torch.int8)
     if not torch.backends.mkldnn.is_available() or not (torch._int_mm(largest, largest) == n * _INT8**2).all():
         return False
-    in_fp32, in_int8 = (_seconds(product, x) for product, x in ((torch.mm, largest.float()), (torch._int_mm, largest)))
-    return in_int8 < in_fp32
+    return _seconds(torch._int_mm, largest, largest) < _seconds(torch.mm, largest.float(), largest.float())
 
 
-def _seconds(product: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> float:
-    """Return the least of three times that a thread takes to multiply x with itself, which others do not lengthen."""
+@cache
+def multiplies_few_in_int8() -> bool:
+    """Return whether the rows of a sentence take less time with weights of eight bits than in single precision."""
+    n = 1024
+    x, weight, scale = torch.ones(4, n), torch.ones(n, n), torch.ones(n)
+    low = x.bfloat16(), weight.to(torch.int8), scale.bfloat16()
+    return _seconds(torch._weight_int8pack_mm, *low) < _seconds(F.linear, x, weight)
+
+
+def _seconds(product: Callable[..., Tensor], *factors: Tensor) -> float:
+    """Return the least of three times that a thread takes for a product, which others do not lengthen."""
     times = []
     for _ in range(3):
         begin = time.thread_time()
-        product(x, x)
+        product(*factors)
         times.append(time.thread_time() - begin)
     return min(times)
 
@@ -221,7 +232,7 @@ class PackedDecoderBlock(DecoderBlock):
         attend_self, attend_cross, activate = self._functions
         before_self, before_cross, before_feed = self._before
         after_self, after_cross, after_feed = self._after
-        n_rows, (n_sentences, n_heads, _, width) = len(x), source.key.shape
+        n_rows, (n_sentences, n_heads, _, width) = x.size(0), source.key.shape
         x = x[:, 0]
 
         # Q above K above V are three times as many heads

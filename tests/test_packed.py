@@ -1,6 +1,8 @@
 """Packed layers and blocks compute what those that they were made of do."""
 
+import time
 from collections.abc import Callable
+from itertools import product
 from typing import Any, Literal, cast
 
 import pytest
@@ -11,7 +13,14 @@ from layers import packed as packed_module
 from layers.decoder_block import DecoderBlock
 from layers.feed_forward import FeedForward
 from layers.multi_head_attention import KeyValue, MultiHeadAttention
-from layers.packed import Int8Linear, PackedDecoderBlock, PackedLinear, multiplies_int8, packed
+from layers.packed import (
+    Int8Linear,
+    PackedDecoderBlock,
+    PackedLinear,
+    multiplies_few_in_int8,
+    multiplies_int8,
+    packed,
+)
 from layers.scaled_dot_product_attention import attention_kernel
 from tests.tiny import drawn
 
@@ -77,6 +86,7 @@ def test_few_rows_are_multiplied_by_weights_of_eight_bits(
     bias: bool, after: Literal["none", "relu"], dtype: torch.dtype, exact: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packed_module, "multiplies_int8", lambda: exact)
+    monkeypatch.setattr(packed_module, "multiplies_few_in_int8", lambda: True)
     linear, x, heights = nn.Linear(48, 40, bias), torch.randn(11, 48), list[int]()
     layer, product_of_torch = Int8Linear(linear, dtype), torch._weight_int8pack_mm
 
@@ -87,8 +97,9 @@ def test_few_rows_are_multiplied_by_weights_of_eight_bits(
     monkeypatch.setattr(torch, "_weight_int8pack_mm", product_in_eight_bits)
     layer.after, expected = after, linear(x).detach()
     alone = torch.stack([layer(row[None, None])[0, 0] for row in x])
-    few = torch.cat([layer(x[i : i + 2, None])[:, 0] for i in range(0, 11, 2)])
-    assert heights == [1] * 11 + ([1] if exact else [2] * 5 + [1])
+    few = torch.cat([layer(x[i : i + 8, None])[:, 0] for i in (0, 8)])
+    layer(x)  # more than few
+    assert heights == [1] * 11 + ([] if exact else [8, 3])
     assert alone.dtype == few.dtype == dtype
     close = 0.02 if exact else 0.01  # with rows that are rounded, or the same product
     torch.testing.assert_close(few, alone, atol=close, rtol=close)
@@ -157,11 +168,30 @@ def test_where_integers_cannot_be_multiplied_exactly_or_fast_many_rows_are_as_wi
         monkeypatch.setattr(torch, "_int_mm", other)
         assert not multiplies_int8.__wrapped__()
     monkeypatch.setattr(packed_module, "multiplies_int8", lambda: False)
-    for width in (48, 24):
+    for width, few in product((48, 24), (True, False)):
+        monkeypatch.setattr(packed_module, "multiplies_few_in_int8", lambda few=few: few)
         linear, x = nn.Linear(width, 40), torch.randn(11, width)
         layer, plain = Int8Linear(linear, torch.float32), PackedLinear(linear, torch.float32)
         assert layer(x).equal(plain(x))
-        assert layer(x[:2]).equal(plain(x[:2])) == (width == 24)
+        assert layer(x[:8]).equal(plain(x[:8])) == (width == 24 or not few)
+
+
+@pytest.mark.parametrize("slower", [True, False])
+def test_whether_few_rows_are_fast_in_eight_bits_is_measured(slower: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is not by a processor without vector instructions for it, which multiplies in a plain loop."""
+    now = 0.0
+
+    def takes(seconds: float) -> Callable[..., None]:
+        def product_of(*_: Tensor) -> None:
+            nonlocal now
+            now += seconds
+
+        return product_of
+
+    monkeypatch.setattr(time, "thread_time", lambda: now)
+    monkeypatch.setattr(torch, "_weight_int8pack_mm", takes(3.0 if slower else 1.0))
+    monkeypatch.setattr(packed_module.F, "linear", takes(2.0))
+    assert multiplies_few_in_int8.__wrapped__() == (not slower)
 
 
 class Network(nn.Module):
