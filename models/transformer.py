@@ -1,10 +1,10 @@
 """The Transformer for translation, Vaswani et al. 2017, Figure 1."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
-import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -147,20 +147,30 @@ class Transformer(TranslationModel):
 
     def start(self, src: Int[Tensor, "N S"]) -> TransformerState:
         """Encode N sources, ready for the first step, with one row each."""
-        state = self.before(self.encode(src) if src.is_cuda else self._encode_slices(src))
+        parts = [self.before(self.encode(part)).source for part in ([src] if src.is_cuda else _slices(src))]
         # every step reads them: contiguous, head by head, not views of (N, S, D)
-        source = tuple(KeyValue(key.contiguous(), value.contiguous()) for key, value in state.source)
+        source = tuple(
+            KeyValue(*(_stacked(of_all, src.size(1)) for of_all in zip(*of_layer, strict=True)))
+            for of_layer in zip(*parts, strict=True)
+        )
         past = tuple(KeyValue(kv.key[:, :, :0], kv.value[:, :, :0]) for kv in source)  # length 0: no target token yet
         mask = padding_mask(src, PAD_ID)
         return TransformerState(source, mask if src.is_cuda or not mask.all() else None, past)  # a GPU would wait
 
-    def _encode_slices(self, src: Int[Tensor, "N S"]) -> Float[Tensor, "N S D"]:
-        """Encode sources slice by slice, each only as long as its longest; a search has them of all lengths, sorted."""
-        lengths, slices, begin = (src != PAD_ID).sum(1).tolist(), [], 0
-        while begin < len(src):
-            end = begin + max(1, _SLICE // lengths[begin])
-            longest = max(lengths[begin:end])
-            memory = self.encode(src[begin:end, :longest])
-            slices.append(F.pad(memory, (0, 0, 0, src.size(1) - longest)))
-            begin = end
-        return torch.cat(slices)
+
+def _slices(src: Int[Tensor, "N S"]) -> Iterator[Int[Tensor, "_ _"]]:
+    """Yield sources slice by slice, each only as long as its longest; a search has them of all lengths, sorted."""
+    lengths, begin = (src != PAD_ID).sum(1).tolist(), 0
+    while begin < len(src):
+        end = begin + max(1, _SLICE // lengths[begin])
+        yield src[begin:end, : max(lengths[begin:end])]
+        begin = end
+
+
+def _stacked(parts: Sequence[Float[Tensor, "_ H _ K"]], length: int) -> Float[Tensor, "N H S K"]:
+    """Return the rows of all parts, each with zeros up to a length."""
+    ends = [*accumulate(map(len, parts))]
+    whole = parts[0].new_zeros(ends[-1], parts[0].size(1), length, parts[0].size(3))
+    for part, end in zip(parts, ends, strict=True):
+        whole[end - len(part) : end, :, : part.size(2)] = part
+    return whole
