@@ -25,6 +25,7 @@ from bench.measure import (
 from bench.results import decode_table
 from config.model import TransformerConfig
 from config.training import InferencePrecision
+from layers.packed import multiplies_int8
 from models.stepwise import Recomputing
 from models.transformer import Transformer
 from utils.command import Parser, require_options_at_least, run_command
@@ -177,7 +178,9 @@ class Limit:
 
     def __init__(self, net: Transformer, config: TransformerConfig, precision: str) -> None:
         self.config, self.vocab, size = config, net.output.out_features, _BYTES[precision]
-        self.flops = 1e9 * product_peak(_PEAK[precision])
+        # where integers are not multiplied fast, weights of eight bits become single precision in the product
+        is_single = precision == "int8" and not multiplies_int8()
+        self.flops = 1e9 * product_peak(_PEAK["fp32" if is_single else precision])
         self.once, self.each_step = (
             size * sum(p.numel() for part in parts for p in part.parameters())
             for parts in ((net.encoder,), (net.decoder, net.output))

@@ -229,6 +229,11 @@ def test_one_by_one_the_limit_is_reading_the_weights_and_in_batches_the_operatio
     assert of_greedy * 3 < of_beam * 3 < of_greedy * 12  # the source is encoded once
     assert limit.sentences_per_s(batched, src) == pytest.approx(3 / of_beam.item())
     encoder, decoder = (sum(p.numel() for p in part.parameters()) for part in (net.encoder, net.decoder))
+    with monkeypatch.context() as patch:
+        patch.setattr(decode, "product_peak", {torch.int8: 9e-9, torch.float32: 1e-9}.get)
+        for exact, peak in ((True, 9), (False, 1)):
+            patch.setattr(decode, "multiplies_int8", lambda exact=exact: exact)
+            assert decode.Limit(net, CONFIG, "int8").flops == pytest.approx(peak)
     limit.flops = 1e9
     read = 2 * (encoder + 7 * (decoder + net.output.weight.numel()))
     assert limit.sentences_per_s(alone, src) == pytest.approx(5 / read)
