@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from config.model import TransformerConfig
-from layers.packed import multiplies_few_in_int8, multiplies_int8
+from layers.packed import multiplies_int8
 from utils import device as device_module
 from utils.command import Parser, option_of, print_above_bars
 from utils.device import WORTH_IT, synchronize
@@ -111,15 +111,13 @@ def precisions(asked: Sequence[Low] | None, candidates: Sequence[Low], d_model: 
     kept: list[str] = []
     for name in candidates:
         if name == "int8" and not multiplies_int8():
-            is_fast, reason = multiplies_few_in_int8(), "this processor has no fast products for it"
+            reason = "this processor does not add its products exactly, or slowly"
+        elif (speed := device_module.speedup(name, d_model, learning)) < WORTH_IT:
+            reason = f"{speed:.2g} times as fast as fp32 here{', emulated' if speed < _EMULATED else ''}"
         else:
-            speed = device_module.speedup(name, d_model, learning)
-            emulated = ", emulated" if speed < _EMULATED else ""
-            is_fast, reason = speed >= WORTH_IT, f"{speed:.2g} times as fast as fp32 here{emulated}"
-        if is_fast:
             kept.append(name)
-        else:
-            print(f"{name} is left out: {reason}; --precisions {name} measures it all the same", flush=True)
+            continue
+        print(f"{name} is left out: {reason}; --precisions {name} measures it all the same", flush=True)
     return [*kept, "fp32"]
 
 

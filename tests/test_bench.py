@@ -155,13 +155,11 @@ def test_what_auto_would_never_choose_is_left_out_unless_asked_for(
 ) -> None:
     speeds = {"bf16": 0.004, "int8": 1.5}
     monkeypatch.setattr(device, "speedup", lambda name, _d_model, _learning: speeds[name])
-    for exact, few in ((True, False), (False, True), (False, False)):
+    for exact, kept in ((True, ["int8", "fp32"]), (False, ["fp32"])):
         monkeypatch.setattr(measure, "multiplies_int8", lambda exact=exact: exact)
-        monkeypatch.setattr(measure, "multiplies_few_in_int8", lambda few=few: few)
-        kept = ["int8", "fp32"] if exact or few else ["fp32"]
         assert measure.precisions(None, ("bf16", "int8"), 32, False) == kept
         assert "bf16 is left out: 0.004 times as fast as fp32 here, emulated" in (said := capsys.readouterr().out)
-        assert ("int8 is left out" in said) == ("int8" not in kept)
+        assert ("int8 is left out" in said) == (not exact)
     speeds["bf16"] = 0.5
     assert measure.precisions(None, ("bf16",), 32, True) == ["fp32"]
     assert "emulated" not in capsys.readouterr().out

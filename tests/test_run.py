@@ -348,14 +348,10 @@ def test_a_translator_computes_in_the_precision_that_was_asked_for_whatever_it_w
 
 
 @pytest.mark.processor
-@pytest.mark.parametrize("few", [True, False])
-def test_where_integers_are_not_multiplied_exactly_they_are_for_few_rows_if_those_are_fast(
-    monkeypatch: pytest.MonkeyPatch, few: bool
-) -> None:
+def test_integers_that_are_not_multiplied_exactly_are_for_who_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "speedup", lambda kind, _width, learning: 2.0 if kind == "int8" else 1.0)  # noqa: ARG005
     monkeypatch.setattr(device, "multiplies_int8", lambda: False)
-    monkeypatch.setattr(device, "multiplies_few_in_int8", lambda: few)
-    assert packing("auto", CPU, 32) == (torch.float32, few)
+    assert packing("auto", CPU, 32) == (torch.float32, False)
     assert packing("int8", CPU, 32) == (torch.float32, True)
 
 

@@ -13,7 +13,7 @@ from config.training import NO_CUDA, Device, InferencePrecision, Precision
 from layers.decoder_block import DecoderBlock
 from layers.encoder_block import EncoderBlock
 from layers.feed_forward import FeedForward
-from layers.packed import multiplies_few_in_int8, multiplies_int8, packed
+from layers.packed import multiplies_int8, packed
 
 _DTYPE = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 WORTH_IT = 1.2  # times as fast as in single precision: for less, nobody should have to think of rounding
@@ -97,8 +97,8 @@ def packing(precision: InferencePrecision, device: torch.device, d_model: int) -
     """
     int8 = precision == "int8"
     products = "fp32" if precision == "int8" else resolve_precision(precision, device, d_model)
-    if precision == "auto" and products == "fp32" and device.type == "cpu":
-        int8 = speedup("int8", d_model, learning=False) >= WORTH_IT if multiplies_int8() else multiplies_few_in_int8()
+    if precision == "auto" and products == "fp32" and device.type == "cpu" and multiplies_int8():
+        int8 = speedup("int8", d_model, learning=False) >= WORTH_IT
     return product_dtype(products), int8
 
 
