@@ -129,9 +129,8 @@ class Int8Linear(PackedLinear):
     def _lay_out(self, weight: Float[Tensor, "O I"]) -> None:
         self.low_scale = (weight.abs().amax(1) / _INT8).clamp(min=1e-9).to(torch.bfloat16)
         self.scale = self.low_scale.float()
-        self.int8 = (
-            (weight / self.scale[:, None]).round_().to(torch.int8)
-        )  # a rounded scale makes none larger than 127.3
+        # no clamp: a scale rounded to bfloat16 makes no quotient larger than 127.3
+        self.int8 = (weight / self.scale[:, None]).round_().to(torch.int8)
         self.columns = self.int8.t()
         if multiplies_int8():
             few = 1 if weight.numel() <= _INT8_SMALL else 0

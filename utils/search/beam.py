@@ -209,8 +209,7 @@ def largest(values: Float[Tensor, "N C"], k: int) -> tuple[Float[Tensor, "N k"],
     The k largest are in the k chunks with the largest maxima, and maxima are found quickly.
     """
     if k == 1:
-        best, places = values.max(1, keepdim=True)
-        return best, places
+        return values.max(1, keepdim=True)
     width = values.size(1)
     whole = width // _CHUNK * _CHUNK
     if values.device.type != "cpu" or values.numel() < _FEW or whole // _CHUNK <= 2 * k:
